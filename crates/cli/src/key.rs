@@ -175,6 +175,13 @@ fn write_secret(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
         ErrorKind::AlreadyExists => {
             Failure::Because(format!("{} is there; a key is never overwritten", path.display()))
         }
+        ErrorKind::NotFound => {
+            let folder = path.parent().unwrap_or(Path::new(".")).display();
+            let file = path.display();
+            Failure::Because(format!(
+                "cannot write {file}: there is no folder {folder} (mkdir -p -m 700 {folder})"
+            ))
+        }
         _ => Failure::io("write", &path.display(), &error),
     })
 }

@@ -8,7 +8,7 @@ use weft_nvme::wire::U64;
 use weft_nvme::{AdminOpcode, Command, Wire};
 use weft_nvmf::host::AdminData;
 
-use crate::connection::Connection;
+use crate::connection::{Connection, NamespaceChoice, one_nsid};
 use crate::destroy;
 use crate::failure::Failure;
 use crate::output::{self, Format};
@@ -54,9 +54,8 @@ enum Verb {
     Delete {
         #[command(flatten)]
         at: At,
-        /// The namespace (NSID).
-        #[arg(long, visible_alias = "nsid", value_name = "NSID")]
-        namespace_id: u32,
+        #[command(flatten)]
+        choice: NamespaceChoice,
         /// Allow to destroy this namespace, by the address that the question has.
         #[arg(long, value_name = "ADDRESS")]
         yes_destroy: Vec<String>,
@@ -74,9 +73,8 @@ struct At {
 
 #[derive(Debug, Args)]
 struct Controllers {
-    /// The namespace (NSID).
-    #[arg(long, visible_alias = "nsid", value_name = "NSID")]
-    namespace_id: u32,
+    #[command(flatten)]
+    choice: NamespaceChoice,
     /// The controllers (CNTLID); by default the one that is connected for this.
     #[arg(long, value_delimiter = ',', value_name = "CNTLID,…")]
     controllers: Vec<u16>,
@@ -95,6 +93,12 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
             (wanted.size, wanted.capacity) = (U64::new(*nsze), U64::new(ncap.unwrap_or(*nsze)));
             wanted.formatted_lba_size = FormattedLbaSize(*flbas);
             let data = AdminData::ToController(wanted.bytes().to_vec());
+            if at.connection.options()?.address.nsid.is_some() {
+                return Err(Failure::because(
+                    "the controller chooses the number of a new namespace: leave nsid= of the \
+                     address out",
+                ));
+            }
             let controller = at.connection.connect()?;
             let nsid = managed(&controller, AdminOpcode::NAMESPACE_MANAGEMENT, 0, CREATE, data)?;
             controller.disconnect()?;
@@ -102,21 +106,31 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
         }
         Verb::Attach { at, to } => change(at, to, ATTACH, "attached"),
         Verb::Detach { at, to } => change(at, to, DETACH, "detached"),
-        Verb::Delete { at, namespace_id, yes_destroy } => {
+        Verb::Delete { at, choice, yes_destroy } => {
+            let nsid = at.nsid(choice)?;
             let address = at.connection.options()?.address;
             let port = Some(address.port());
-            let named = TransportId { nsid: Some(*namespace_id), trsvcid: port, ..address };
-            destroy::allow("delete", &[named.to_string()], yes_destroy)?;
+            let named = TransportId { nsid: Some(nsid), trsvcid: port, ..address };
+            let named = named.to_string();
+            destroy::confirm(&format!("delete destroys {named}"), &named, yes_destroy)?;
             let controller = at.connection.connect()?;
             let opcode = AdminOpcode::NAMESPACE_MANAGEMENT;
-            managed(&controller, opcode, *namespace_id, DELETE, AdminData::None)?;
+            managed(&controller, opcode, nsid, DELETE, AdminData::None)?;
             controller.disconnect()?;
-            at.say("deleted", *namespace_id)
+            at.say("deleted", nsid)
         }
     }
 }
 
 impl At {
+    /// The namespace that the option or the address names.
+    fn nsid(&self, choice: &NamespaceChoice) -> Result<u32, Failure> {
+        let named = one_nsid(choice.nsid(), self.connection.options()?.address.nsid)?;
+        named.ok_or_else(|| {
+            Failure::because("no namespace is named: give --namespace-id, or ?nsid= in the address")
+        })
+    }
+
     fn say(&self, what: &str, nsid: u32) -> Result<(), Failure> {
         match self.output_format {
             Format::Human => output::print(&format!("{what} namespace {nsid}\n")),
@@ -128,6 +142,7 @@ impl At {
 }
 
 fn change(at: &At, to: &Controllers, select: u32, what: &str) -> Result<(), Failure> {
+    let nsid = at.nsid(&to.choice)?;
     let controller = at.connection.connect()?;
     let mut ids = to.controllers.clone();
     if ids.is_empty() {
@@ -135,9 +150,9 @@ fn change(at: &At, to: &Controllers, select: u32, what: &str) -> Result<(), Fail
     }
     let data = AdminData::ToController(ControllerList::new(ids).bytes().to_vec());
     let opcode = AdminOpcode::NAMESPACE_ATTACHMENT;
-    managed(&controller, opcode, to.namespace_id, select, data)?;
+    managed(&controller, opcode, nsid, select, data)?;
     controller.disconnect()?;
-    at.say(what, to.namespace_id)
+    at.say(what, nsid)
 }
 
 /// Sends one of the two commands; Dword 0 of its completion.

@@ -73,6 +73,18 @@ fn wrong_lengths_and_hashes_are_refused() {
 }
 
 #[test]
+fn a_folder_that_is_missing_is_named_with_what_makes_it() {
+    let folder = Folder::new("key-folder");
+    let path = folder.path("keys/web1");
+    let ran = key(&["generate", "tls", text(&path)]);
+    let fault = ran.fault();
+    let made = format!("mkdir -p -m 700 {}", text(&folder.path("keys")));
+    assert!(fault.contains(&made), "{fault}");
+    std::fs::create_dir(folder.path("keys")).expect("a folder");
+    assert_eq!(key(&["generate", "tls", text(&path)]).text(), "");
+}
+
+#[test]
 fn identities_are_those_of_libnvme() {
     let folder = Folder::new("key-identity");
     let path = folder.write("key", KEY);

@@ -120,13 +120,23 @@ fn a_host_makes_attaches_detaches_and_deletes_a_namespace() {
     assert_eq!(there(), 2);
     let again = namespace("attach --nsid 2");
     assert!(again.fault().contains("Already Attached"), "{}", again.stderr);
-    assert_eq!(namespace("detach --nsid 2 -o json").json()["result"], "detached");
+    // The address may name it as well, once.
+    let at = |address: &str, words: &str| {
+        let words: Vec<&str> = ["namespace"].into_iter().chain(words.split(' ')).collect();
+        weft(driver, words.into_iter().chain(HOST).chain(["--", address]))
+    };
+    let second = format!("{url}?nsid=2");
+    assert!(at(&second, "detach --nsid 3").fault().contains("another one"));
+    assert!(at(&second, "create --nsze 8").fault().contains("leave nsid="));
+    assert!(at(&url, "detach").fault().contains("give --namespace-id, or ?nsid="));
+    assert_eq!(there(), 2);
+    assert_eq!(at(&second, "detach -o json").json()["result"], "detached");
     assert_eq!(there(), 1);
     let large = namespace("create --nsze 4096 --flbas 1");
     assert!(large.fault().contains("Insufficient Capacity"), "{}", large.stderr);
 
     // It asks, and what it asks for is what allows it.
-    let refused = namespace("delete --nsid 2").fault();
+    let refused = at(&second, "delete").fault();
     let address = refused.rsplit_once(' ').expect("words").1.to_owned();
     assert!(refused.contains("--yes-destroy") && address.ends_with("nsid=2"), "{refused}");
     assert_eq!(std::fs::read_dir(folder.path("made")).expect("a folder").count(), 1);
