@@ -716,6 +716,30 @@ fn studies_are_listed_and_shown() {
 }
 
 #[test]
+fn two_quick_runs_are_shown_although_nothing_is_decided() {
+    let folder = Folder::new("quick");
+    let plan = plan(&folder, "[axes]\ntransport = [\"local\"]\ndepth = [1, 2]\n");
+    let sets = ["one", "two"].map(|name| folder.path(name));
+    for out in &sets {
+        let how = ["--local", "null:1GiB", "--quick", "--no-report", "--out", text(out)];
+        let times = ["--runtime", "100ms", "--ramp-time", "5ms"];
+        weft("epoll", [&["study", "run", text(&plan)], &how[..], &times].concat()).text();
+    }
+    let [one, two] = sets.each_ref().map(|set| text(set));
+    let compare = |more: &[&str]| {
+        weft("epoll", [&["study", "compare", one, two, "--accept-disturbed"], more].concat())
+    };
+    let shown = compare(&[]);
+    let table = String::from_utf8_lossy(&shown.stdout);
+    assert_eq!(shown.code, Some(5), "{}", shown.stderr);
+    assert!(table.contains("too few repeats") && table.contains("depth=2"), "{table}");
+    assert!(shown.stderr.contains("Measure with --repeats"), "{}", shown.stderr);
+    let ran = compare(&["-o", "json"]);
+    let said: Value = serde_json::from_slice(&ran.stdout).expect("JSON");
+    assert_eq!((ran.code, &said["undecided"]), (Some(5), &true.into()), "{said}");
+}
+
+#[test]
 fn two_builds_measure_in_turns_and_are_compared() {
     let folder = Folder::new("against");
     let plan = plan(&folder, "[axes]\ntransport = [\"local\", \"tcp\"]\ndepth = [1, 2]\n");

@@ -44,7 +44,8 @@ pub(super) const EXIT_STATUS: &[(PageScope, u8, &str)] = &[
     (
         COMPARES,
         compare::UNDECIDED,
-        "Undecided: something may be slower by more than one would mind.",
+        "Undecided: something may be slower by more than one would mind, or the repeats are too \
+         few for any answer.",
     ),
     (PageScope::Pages(&["weft-doctor"]), doctor::WARNED, "There is a warning, and no fault."),
     (

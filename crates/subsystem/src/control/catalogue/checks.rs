@@ -49,7 +49,10 @@ pub(super) fn check_folder(subsystem: &Subsystem) -> Result<(), TargetError> {
     };
     files::can_create(&folder.join("new")).map_err(|error| {
         let (nqn, folder) = (&subsystem.nqn, folder.display());
-        let what = format!("host-namespaces of {nqn}: no file can be made in {folder}: {error}");
+        let what = format!(
+            "host-namespaces of {nqn}: no file can be made in {folder}: {error}; make the folder, \
+             for the user of the target"
+        );
         TargetError::new(what)
     })
 }
