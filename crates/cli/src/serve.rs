@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use clap::{ArgGroup, ArgMatches, Args};
+use clap::{ArgMatches, Args};
 use sd_notify::NotifyState;
 use weft_backend::{ResizeCallback, files};
 use weft_rpc::{ParseListeningError, Token};
@@ -46,16 +46,14 @@ use crate::values::{Cpus, Driver, PollingMode, cpus, size, size32, time};
 /// --device are given. SIGINT and SIGTERM stop the target in good order, SIGHUP reads the file of
 /// the configuration, and the sizes of files and devices, again.
 #[derive(Debug, Args)]
-#[command(group = ArgGroup::new("described").args(["config", "state"]).multiple(true))]
 pub(crate) struct Options {
     /// Read the configuration from a TOML file (see docs/config.toml; weft convert makes one of the
     /// JSON that nvmetcli writes).
     #[arg(long, value_name = "FILE", conflicts_with_all = ["served", "listening", "subsystem"])]
     config: Option<PathBuf>,
-    /// Say what --config FILE, or what --state FILE has kept, would serve, with every NSID and
-    /// UUID, or what the start would be refused with, and end. No file is made, no device is
-    /// written to, and nobody is served.
-    #[arg(long, requires = "described")]
+    /// Say what would be served, with every NSID and UUID, or what the start would be refused with,
+    /// and end. No file is made, no device is written to, and nobody is served.
+    #[arg(long)]
     check: bool,
     #[command(flatten)]
     devices: Devices,

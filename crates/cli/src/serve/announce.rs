@@ -181,13 +181,14 @@ fn as_json(
     })
 }
 
-/// Says what would be served.
+/// Says what would be served, by a file or by flags alone.
 pub(super) fn check(
     config: &Config,
     checked: &[CheckedNamespace],
+    has_file: bool,
     format: Format,
 ) -> Result<(), Failure> {
-    for namespace in checked.iter().filter(|namespace| namespace.by_position) {
+    for namespace in checked.iter().filter(|namespace| has_file && namespace.by_position) {
         let CheckedNamespace { nsid, subsystem, .. } = namespace;
         output::print_error(&format!(
             "weft target: namespace {nsid} of {subsystem} has this number only by its position in \

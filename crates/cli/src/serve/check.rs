@@ -24,6 +24,7 @@ impl Options {
         config.pair.iter().try_for_each(Pair::check)?;
         self.control.as_ref().map_or(Ok(()), Control::can_listen)?;
         self.metrics.metrics.map_or(Ok(()), |address| metrics::listen(address).map(drop))?;
-        announce::check(&config, &checked.namespaces, self.output_format)
+        let has_file = self.config.is_some();
+        announce::check(&config, &checked.namespaces, has_file, self.output_format)
     }
 }

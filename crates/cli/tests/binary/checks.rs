@@ -334,6 +334,10 @@ fn a_check_makes_nothing_and_extends_nothing() {
         assert_eq!(all.collect::<Vec<_>>(), [(Some(1 << 20), false), (Some(2 << 20), true)]);
         assert_eq!(contents(&folder), before);
     }
+    // Flags are checked as a file is.
+    let flags = ["target", "--check", "--file", &format!("{fresh},size=1MiB"), "--nqn", NQN];
+    let said = weft(DRIVERS[0], [&flags[..], &["--listen", "tcp://127.0.0.1:0"]].concat()).text();
+    assert!(said.contains("to be created, empty") && contents(&folder) == before, "{said}");
     // The service's own check, and its start right after it.
     let target = Target::start(DRIVERS[0], &words);
     let busy = weft(DRIVERS[0], [&["target", "--check"], &words[..]].concat());
