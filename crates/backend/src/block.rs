@@ -17,8 +17,7 @@ use std::sync::Arc;
 use weft_reactor::{Owner, Reactor};
 
 /// What is said of a path that is no block device.
-#[must_use]
-pub fn not_a_block_device(path: &Path) -> String {
+fn not_a_block_device(path: &Path) -> String {
     let path = path.display();
     format!(
         "{path} is not a block device (give a file as file:{path}, --file {path} or \

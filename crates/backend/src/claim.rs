@@ -16,8 +16,8 @@
 //! Of two processes that take turns with the same files one holds the locks at a time
 //! ([`lock_devices`], [`unlock_devices`]); the other one has the files open meanwhile.
 
-use crate::storage::UnderlyingStorage;
-use crate::{OpenError, Storage, StorageId, part_beside_whole, same_blocks};
+use crate::storage::{UnderlyingStorage, part_beside_whole, same_blocks};
+use crate::{OpenError, Storage, StorageId};
 use core::time::Duration;
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;

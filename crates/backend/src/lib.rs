@@ -58,7 +58,6 @@ mod sync {
     pub(crate) use std::sync::atomic;
 }
 
-pub use block::not_a_block_device;
 pub use claim::{lock_devices, unlock_devices};
 pub use device::{BlockDevice, DEVICE_TAGS, DeviceFactory};
 pub use error::{OpenError, ResizeError};
@@ -69,4 +68,4 @@ pub use geometry::{BLOCK_BYTES_DEFAULT, Capabilities, Geometry, is_block_size};
 pub use request::{Operation, OperationKind, Request, RequestCompletion};
 pub use shared::ResizeCallback;
 pub use spec::{DeviceSpec, ParseSpecError, meant, nearest, split_path};
-pub use storage::{Storage, StorageId, part_beside_whole, same_blocks};
+pub use storage::{Storage, StorageId};

@@ -84,8 +84,7 @@ impl StorageId {
     }
 
     /// Whether a loop device makes both of them have the same blocks beneath.
-    #[must_use]
-    pub fn overlaps(&self, other: &Self) -> bool {
+    pub(crate) fn overlaps(&self, other: &Self) -> bool {
         self.is_block() && other.is_block() && overlaps(self, other, &Machine::own())
     }
 
@@ -259,8 +258,7 @@ fn overlaps(one: &StorageId, other: &StorageId, machine: &Machine) -> bool {
 }
 
 /// Why a part and its whole are not both opened.
-#[must_use]
-pub fn part_beside_whole(part: &Path, whole: &Path) -> String {
+pub(crate) fn part_beside_whole(part: &Path, whole: &Path) -> String {
     format!(
         "{} has its blocks on {}, and both would write to them: serve only one of the two",
         part.display(),
@@ -269,8 +267,7 @@ pub fn part_beside_whole(part: &Path, whole: &Path) -> String {
 }
 
 /// Why two devices over one file or disk are not both opened.
-#[must_use]
-pub fn same_blocks(one: &Path, other: &Path) -> String {
+pub(crate) fn same_blocks(one: &Path, other: &Path) -> String {
     format!(
         "{} and {} have their blocks on one file or device, and both would write to it: serve \
          only one of the two",
