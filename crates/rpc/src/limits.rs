@@ -15,7 +15,7 @@ pub const CONNECTIONS_MAX: usize = 32;
 pub const SILENCE_MAX: Duration = Duration::from_secs(3600);
 
 /// How many parts the request that shows a token may arrive in; each may take
-/// [`AUTHENTICATE_TIMEOUT`]. Until then its caller holds a connection of others.
+/// [`AUTHENTICATE_TIMEOUT`]: a connection without a token does not stay.
 pub const AUTHENTICATE_READS: u32 = 8;
 
 /// How long a part of the request that shows a token may take.
