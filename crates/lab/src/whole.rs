@@ -1,13 +1,16 @@
 //! Whether a directory of results is whole: what a run wrote, all of it and nothing else.
 
+mod record;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use self::record::contradiction;
 use crate::results::seal::{self, Manifest};
-use crate::results::{Direction, Environment, Record, Role, SCHEMA, Status, file};
+use crate::results::{Environment, Record, Role, SCHEMA, Status, file};
 use crate::study::plan::Plan;
 
 /// As many cells, or lines, are named for each fault.
@@ -223,7 +226,7 @@ impl Judge<'_> {
         }
         let mut seen: BTreeSet<(&str, u32)> = BTreeSet::new();
         for (number, of) in lines {
-            if let Some(fault) = fault(of) {
+            if let Some(fault) = contradiction(of) {
                 self.add_change(format!("line {number}: {fault}"));
             }
             if of.is_measured() && !seen.insert((of.cell.as_str(), of.repeat)) {
@@ -279,31 +282,6 @@ impl Judge<'_> {
             }
         }
     }
-}
-
-/// What a record says against itself.
-fn fault(of: &Record) -> Option<String> {
-    let directions = [("read", &of.read), ("write", &of.write)];
-    let directions = directions.iter().filter_map(|(name, of)| Some((*name, of.as_ref()?)));
-    let counted: u64 = directions.clone().map(|(_, direction)| direction.requests).sum();
-    let parts: u64 = of.parts.iter().map(|part| part.requests).sum();
-    if !of.parts.is_empty() && parts != counted {
-        return Some(format!("its machines counted {parts} requests, and all together {counted}"));
-    }
-    directions
-        .filter(|(_, direction)| of.role != Role::Link || direction.latency.count > 0)
-        .find_map(|(name, direction)| mismatch(direction).map(|what| format!("{name}: {what}")))
-}
-
-fn mismatch(of: &Direction) -> Option<String> {
-    let histograms = std::iter::once(&of.latency).chain(&of.completion);
-    histograms.into_iter().find_map(|histogram| match histogram.latency() {
-        Err(error) => Some(error.to_string()),
-        Ok(_) if histogram.count != of.requests => {
-            Some(format!("{} requests, and {} latencies", of.requests, histogram.count))
-        }
-        Ok(_) => None,
-    })
 }
 
 /// How many, and the first of them, with their verb.

@@ -6,7 +6,9 @@ use weft_load::random::Random;
 
 use super::{Verified, keep_changes, verify};
 use crate::claims;
-use crate::results::{self, Environment, LatencyRecord, Record, Results, Status, Store, file};
+use crate::results::{
+    self, Environment, LatencyRecord, Record, Results, Status, Store, file, integer, key,
+};
 use crate::study::builtin;
 use crate::study::plan::Run;
 use crate::testing::{large_machine, made_up, repeated};
@@ -25,10 +27,15 @@ fn run(study: &str, seed: u64) -> tempfile::TempDir {
     for record in &mut records {
         record.study.clone_from(&plan.name);
         record.started_at_ms = seed;
+        let setting = |key| integer(&record.configuration, key);
+        let slots = setting(key::DEPTH).unwrap_or(1) * setting(key::JOBS).unwrap_or(1);
+        let block_bytes = setting(key::BLOCK_BYTES).unwrap_or(4096);
         for direction in record.read.iter_mut().chain(&mut record.write) {
             let mut latency = weft_load::Latency::new();
-            latency.record_times(10_000 + seed, direction.requests);
+            let each = slots * 1_000_000_000 / direction.requests.max(1);
+            latency.record_times(each + seed, direction.requests);
             direction.latency = LatencyRecord::of(&latency);
+            direction.bytes = block_bytes * direction.requests;
         }
     }
     let cells = records.iter().filter(|of| of.repeat == 1).map(|of| of.cell.clone()).collect();
