@@ -185,8 +185,8 @@ impl Fit {
             (_, stations) = nelder_mead(stations, |at| search.cost(at, &losses, SEARCHED));
         }
         let network = search.network(&stations, alone);
-        let interruptions = interruptions(&losses);
         let judged = search.simulated(&stations, JUDGED);
+        let interruptions = search.seen(&stations, &judged, &losses);
         let errors = search.errors(&network, &judged, interruptions);
         let others = mean(cells.iter().map(|cell| cell.interruptions));
         let mut measured: Vec<([usize; 2], f64)> = Vec::new();
@@ -354,6 +354,15 @@ impl Search<'_> {
             }
         });
         each.collect()
+    }
+
+    /// The interruptions without which the cells are explained worse. A search that changes nothing
+    /// stays where it began: closed loops may not show what would be late in each open one.
+    fn seen(&self, stations: &[f64], judged: &[Outcome], losses: &[f64]) -> Interruptions {
+        let cost = |losses: &[f64]| self.cost_of(stations, judged, losses);
+        let with = cost(losses);
+        let is_worse = cost(&[f64::NEG_INFINITY; 2]) > (1.0 + CLOSE) * with;
+        if is_worse { interruptions(losses) } else { Interruptions::default() }
     }
 
     fn cost(&self, stations: &[f64], losses: &[f64], requests: usize) -> f64 {

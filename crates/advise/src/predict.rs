@@ -102,6 +102,10 @@ pub struct Prediction {
     pub mean_ns: Interval,
     /// Latencies.
     pub quantiles_ns: Quantiles,
+    /// Whether the last of these is held against measured cells that have random arrivals and
+    /// requests enough for it. What interrupts a core makes most of it, and a closed loop hardly
+    /// shows that.
+    pub is_tail_known: bool,
     /// Part of its time that each core of the host, and of the target, has work.
     pub busy: [f64; 2],
 }
@@ -196,39 +200,37 @@ impl Fit {
         queue: f64,
         cores: Option<[usize; 2]>,
     ) -> (Prediction, Option<f64>) {
-        let Some(correction) = self.correction(&found, queue, cores) else {
-            return (self.widened(found), None);
-        };
-        let corrected = |interval: Interval, (log, deviation): (f64, f64)| {
+        let correction = self.correction(&found, queue, cores);
+        let times = self.beyond_measured(queue, cores);
+        let corrected = |interval: Interval, kind: usize| {
+            let Some((log, deviation)) = correction[kind] else {
+                return self.widened(interval, kind, times);
+            };
             let by = log.exp();
             let own = Interval::around(by * interval.value, deviation.max(CLOSEST));
             // A quiet machine has no less than the model says, whatever is left of this one.
             let low = own.low.min(interval.low * by.min(1.0));
             Interval { low, high: own.high.max(by * interval.high), ..own }
         };
-        let [.., of_mean] = correction;
-        let quantiles_ns =
-            [0, 1, 2].map(|kind| corrected(found.quantiles_ns[kind], correction[kind]));
+        let [_, of_p99, of_p999, _] = correction;
+        let quantiles_ns = [0, 1, 2].map(|kind| corrected(found.quantiles_ns[kind], kind));
         let corrected = Prediction {
             quantiles_ns: Quantiles::new(quantiles_ns),
-            mean_ns: corrected(found.mean_ns, of_mean),
+            mean_ns: corrected(found.mean_ns, PARTS.len()),
+            is_tail_known: of_p999.is_some(),
             ..found
         };
-        (corrected, Some(correction[1].1))
+        (corrected, of_p99.map(|(_, deviation)| deviation))
     }
 
-    /// By how far the network is off in its own cells.
-    fn widened(&self, found: Prediction) -> Prediction {
-        let by = |interval: Interval, deviation: f64| {
-            let by = Interval::around(1.0, deviation.max(CLOSEST));
-            Interval { low: interval.low * by.low, high: interval.high * by.high, ..interval }
+    /// By how far the network is off in its own cells, so many times.
+    fn widened(&self, interval: Interval, kind: usize, times: f64) -> Interval {
+        let deviation = match PARTS.get(kind) {
+            Some(part) => self.deviation(|cell| cell.quantile(*part)),
+            None => self.deviation(|cell| cell.mean),
         };
-        let of = |kind: usize| {
-            by(found.quantiles_ns[kind], self.deviation(|cell| cell.quantile(PARTS[kind])))
-        };
-        let quantiles_ns = Quantiles::new([0, 1, 2].map(of));
-        let mean_ns = by(found.mean_ns, self.deviation(|cell| cell.mean));
-        Prediction { quantiles_ns, mean_ns, ..found }
+        let by = Interval::around(1.0, times * deviation.max(CLOSEST));
+        Interval { low: interval.low * by.low, high: interval.high * by.high, ..interval }
     }
 
     /// What the network says, with fewer interruptions and without other programs, and with more.
@@ -266,6 +268,7 @@ impl Fit {
             },
             mean_ns: between(&Outcome::mean),
             quantiles_ns: Quantiles::new(PARTS.map(|part| between(&|one| one.quantile(part)))),
+            is_tail_known: false,
             busy: outcome.busy,
         }
     }

@@ -13,6 +13,9 @@ use crate::predict::{PARTS, Prediction};
 /// Quantiles, and the mean behind them.
 pub(crate) const KINDS: usize = PARTS.len() + 1;
 
+/// So many cells have to know a kind before what is left of them says something.
+const CELLS_MIN: usize = 3;
+
 /// A law counts by this power of what it is off by, which is taken to be this at least (a natural
 /// logarithm).
 const POWER: i32 = -4;
@@ -31,7 +34,10 @@ type Logs = [f64; 2];
 pub(crate) struct Residual {
     /// None of a closed loop, whose cells count whatever cores they have.
     cores: Option<[usize; 2]>,
-    logs: [Logs; KINDS],
+    /// What the law of a queue has there, or that of a closed loop.
+    queue: f64,
+    /// None of a kind for which the cell has too few requests.
+    logs: [Option<Logs>; KINDS],
 }
 
 impl Fit {
@@ -52,11 +58,10 @@ impl Fit {
                     Some(part) => cell.quantile(*part),
                     None => Some(cell.mean_ns[1]),
                 };
-                // What was not measured is as it was expected.
-                let measured = measured.unwrap_or(simulated[kind]).max(1.0).ln();
-                [measured - simulated[kind].max(1.0).ln(), measured - queue]
+                let measured = measured?.max(1.0).ln();
+                Some([measured - simulated[kind].max(1.0).ln(), measured - queue])
             });
-            self.residuals.push(Residual { cores, logs });
+            self.residuals.push(Residual { cores, queue, logs });
         }
         self
     }
@@ -73,6 +78,16 @@ impl Fit {
         (self.alone_ns + (depth.max(1) - 1) as f64 * 1e9 / most).ln()
     }
 
+    /// How many times longer a queue makes a latency than where random arrivals were measured with
+    /// these cores: closed loops show little of it.
+    pub(crate) fn beyond_measured(&self, queue: f64, cores: Option<[usize; 2]>) -> f64 {
+        if cores.is_none() {
+            return 1.0;
+        }
+        let known = self.residuals.iter().filter(|one| one.cores == cores).map(|one| one.queue);
+        (queue - known.fold(0.0, f64::max)).max(0.0).exp()
+    }
+
     /// What a prediction is to be multiplied by, as a natural logarithm, and the deviation of what
     /// remains, for each kind; none where fewer than three cells with these cores know it.
     pub(crate) fn correction(
@@ -80,16 +95,16 @@ impl Fit {
         simulated: &Prediction,
         queue: f64,
         cores: Option<[usize; 2]>,
-    ) -> Option<[(f64, f64); KINDS]> {
-        let known: Vec<&[Logs; KINDS]> =
-            self.residuals.iter().filter(|one| one.cores == cores).map(|one| &one.logs).collect();
-        if known.len() < 3 {
-            return None;
-        }
+    ) -> [Option<(f64, f64)>; KINDS] {
         let simulated = simulated.numbers();
-        Some(std::array::from_fn(|kind| {
+        let of_cores = || self.residuals.iter().filter(|one| one.cores == cores);
+        std::array::from_fn(|kind| {
+            let known: Vec<Logs> = of_cores().filter_map(|one| one.logs[kind]).collect();
+            if known.len() < CELLS_MIN {
+                return None;
+            }
             let expected = [0.0, queue - simulated[kind].max(1.0).ln()];
-            let left = |law: usize| known.iter().map(move |logs| logs[kind][law]);
+            let left = |law: usize| known.iter().map(move |logs| logs[law]);
             let errors = [0, 1].map(|law| from_the_others(&left(law).collect::<Vec<f64>>()));
             let count = known.len() as f64;
             let weight = |errors: &Vec<f64>| {
@@ -103,8 +118,8 @@ impl Fit {
             let squares = (0..known.len()).map(|at| blend([errors[0][at], errors[1][at]]).powi(2));
             let deviation = (squares.sum::<f64>() / (count - 1.0)).sqrt();
             let middles = [0, 1].map(|law| expected[law] + middle(left(law).collect()));
-            (blend(middles), deviation)
-        }))
+            Some((blend(middles), deviation))
+        })
     }
 }
 

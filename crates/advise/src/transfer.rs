@@ -41,6 +41,7 @@ impl Change<'_> {
             is_beyond_knee,
             mean_ns: self.moved(known.mean_ns, Outcome::mean)?,
             quantiles_ns: Quantiles::new(quantiles_ns),
+            is_tail_known: known.is_tail_known,
             busy: first.busy,
         })
     }
@@ -97,6 +98,7 @@ impl Prediction {
             is_beyond_knee: first.is_beyond_knee,
             mean_ns: between(&|one| one.mean_ns),
             quantiles_ns: Quantiles::new([0, 1, 2].map(|at| between(&|one| one.quantiles_ns[at]))),
+            is_tail_known: all.iter().all(|(_, one)| one.is_tail_known),
             busy: [0, 1].map(|side| sum(&|one| one.busy[side])),
         })
     }

@@ -343,17 +343,18 @@ fn unknown() -> String {
     "-".to_owned()
 }
 
-fn latencies(quantiles_ns: Option<[advise::Interval; 3]>) -> [String; 3] {
+fn latencies(quantiles_ns: Option<advise::Latencies>) -> [String; 3] {
     let between = |one: advise::Interval| {
         let [value, low, high] = [one.value, one.low, one.high].map(units::time);
         format!("{value} ({low} to {high})")
     };
-    quantiles_ns.map_or_else(|| [unknown(), unknown(), unknown()], |all| all.map(between))
+    let all = quantiles_ns.map_or([None; 3], |(p50, p99, p999)| [Some(p50), Some(p99), p999]);
+    all.map(|one| one.map_or_else(unknown, between))
 }
 
 fn cells(row: &Row) -> Vec<String> {
     let processors = |side: Option<f64>| side.map_or_else(unknown, |one| format!("{one:.2}"));
-    let mut cells = vec![row.verdict.sign().to_owned(), row.way.clone()];
+    let mut cells = vec![row.mark(), row.way.clone()];
     cells.extend(latencies(row.quantiles_ns));
     cells.extend([
         row.least_depth.map_or_else(unknown, |depth| depth.to_string()),

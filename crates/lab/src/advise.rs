@@ -23,7 +23,7 @@ use std::panic::resume_unwind;
 use std::thread;
 use std::time::Duration;
 
-pub use answer::{Advice, Confirmation, Point, Row, Tenant, Verdict};
+pub use answer::{Advice, Confirmation, Latencies, Point, Row, Tenant, Verdict};
 use conclusion::conclusion;
 pub use confirm::{confirm, confirming, only};
 use kind::Kind;
@@ -321,6 +321,7 @@ fn row(
         [one] => {
             row.quantiles_ns = Some(one.quantiles_ns);
             row.least_depth = one.least_depth;
+        is_between: known.iter().any(|known| !known.is_measured()),
             row.predicted = predicted(&load, one.iops);
         }
         _ => row.tenants = tenants,
@@ -352,7 +353,8 @@ fn tenants(load: &Load<'_>, said: &[Forecast], questions: &[Question]) -> Vec<Te
             Verdict::Unknown | Verdict::Fails if !is_expected(said, question) => None,
             _ => depths.take_while(|depth| *depth < most).find(holds).or(Some(most)),
         };
-        let quantiles_ns = *said.prediction.quantiles_ns;
+        let [p50, p99, p999] = *said.prediction.quantiles_ns;
+        let quantiles_ns = (p50, p99, Some(p999).filter(|_| said.prediction.is_tail_known));
         let Question { name, p99_ns, iops, .. } = question.clone();
         Tenant { name, p99_ns, iops, verdict, quantiles_ns, least_depth }
     };
@@ -372,9 +374,10 @@ fn notes(load: &Load<'_>, said: &[Forecast], known: &[&KindModel]) -> Vec<String
     if said.iter().any(|said| said.prediction.is_beyond_knee) {
         notes.push("this rate is beyond the knee: requests would be left over".to_owned());
     }
-    if said.iter().any(|said| said.is_measured) {
-        let why = "measured, not modelled: the model does not explain these cells";
-        notes.push(why.to_owned());
+    let is_measured = |(said, _): &(&Forecast, _)| said.is_measured;
+    if let Some((_, known)) = said.iter().zip(known).find(is_measured) {
+        let what = if known.is_measured() { "measured" } else { "between measured cells" };
+        notes.push(format!("{what}, not modelled: the model does not explain these cells"));
     }
     notes.extend(known.iter().map(|known| known.left_out()).filter(|[left, _]| *left > 0).map(
         |[left, all]| {

@@ -28,6 +28,7 @@ fn known(before: &Outcome) -> Prediction {
         is_beyond_knee: false,
         mean_ns: of(before.mean()),
         quantiles_ns: Quantiles::new(PARTS.map(|part| of(before.quantile(part)))),
+        is_tail_known: true,
         busy: before.busy,
     }
 }

@@ -43,6 +43,10 @@ pub struct Point {
     pub p99_ns: Interval,
 }
 
+/// p50, p99 and p99.9, in ns, with 90 % intervals; no p99.9 where nothing that was measured
+/// supports one.
+pub type Latencies = (Interval, Interval, Option<Interval>);
+
 /// What a way does with the requests of one of several tenants.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Tenant {
@@ -54,8 +58,8 @@ pub struct Tenant {
     pub iops: f64,
     /// Whether the way holds that.
     pub verdict: Verdict,
-    /// p50, p99 and p99.9, in ns, with 90 % intervals.
-    pub quantiles_ns: [Interval; 3],
+    /// Its latencies.
+    pub quantiles_ns: Latencies,
     /// The least depth, a power of two, at which it holds, or is likely to, with the others at
     /// their greatest.
     pub least_depth: Option<usize>,
@@ -71,14 +75,16 @@ pub struct Row {
     /// Whether the expected p99 is within the objective although its interval is not.
     #[serde(default)]
     pub is_likely: bool,
+    /// Whether such requests were not measured, but others on both sides of them.
+    #[serde(default)]
+    pub is_between: bool,
     /// Why nothing is said of it.
     pub refusal: Option<String>,
     /// What of it was not measured as it is asked for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
-    /// p50, p99 and p99.9 at the rate, in ns, with 90 % intervals; of several tenants each has its
-    /// own.
-    pub quantiles_ns: Option<[Interval; 3]>,
+    /// Latencies at the rate; of several tenants each has its own.
+    pub quantiles_ns: Option<Latencies>,
     /// Whether less is served at the rate than arrives, so that these have no bound.
     #[serde(default)]
     pub is_beyond_knee: bool,
@@ -120,6 +126,7 @@ impl Row {
             way,
             verdict: Verdict::Unknown,
             is_likely: false,
+            is_between: false,
             refusal: None,
             notes: Vec::new(),
             quantiles_ns: None,
@@ -145,6 +152,13 @@ impl Row {
     /// Whether it is the device of this machine, without a network: what others are held against.
     pub(super) fn is_local(&self) -> bool {
         self.configuration.get(key::TRANSPORT).is_some_and(|name| name.as_text() == Some("local"))
+    }
+
+    /// ✓, ✗ or ?, with ≈ where it is only of requests on both sides of these.
+    #[must_use]
+    pub fn mark(&self) -> String {
+        let between = if self.is_between { "≈" } else { "" };
+        format!("{}{between}", self.verdict.sign())
     }
 
     /// The rate up to which it is expected to hold, where nothing is known beyond with a sign for

@@ -7,6 +7,9 @@ use super::prices::{Prices, port};
 use super::question::Question;
 use crate::units;
 
+/// Of a row that is between others.
+const BETWEEN: &str = " (only requests on both sides of these were measured)";
+
 /// More repeats than this are not worth a sentence.
 const REPEATS_MAX: f64 = 50.0;
 
@@ -32,9 +35,10 @@ pub(super) fn conclusion(rows: &[Row], questions: &[Question], prices: Option<&P
         let text = match unknown {
             Some(row) => {
                 let (way, doubt) = (&row.way, doubt(row));
-                let what = match row.is_likely {
-                    true => format!("the cheapest that is likely to is {way}"),
-                    false => format!("of {way} it cannot be told"),
+                let what = match (row.is_likely, row.is_between) {
+                    (true, false) => format!("the cheapest that is likely to is {way}"),
+                    (true, true) => format!("the cheapest that may is {way}{BETWEEN}"),
+                    (false, _) => format!("of {way} it cannot be told"),
                 };
                 format!("No way is known to hold {objective}; {what}{doubt}.")
             }
@@ -56,9 +60,11 @@ pub(super) fn conclusion(rows: &[Row], questions: &[Question], prices: Option<&P
         None => ",".to_owned(),
     };
     let more = if first.is_headroom_least { " or more" } else { "" };
+    let holds = if first.is_between { "is expected to hold" } else { "holds" };
     let mut text = format!(
-        "{} holds {objective}{depth} up to {} IOPS{more}{}{}.",
+        "{} {holds} {objective}{}{depth} up to {} IOPS{more}{}{}.",
         units::capital(&first.way),
+        if first.is_between { BETWEEN } else { "" },
         units::count(first.headroom_iops.unwrap_or(0.0)),
         shown(first.cost(None), "processors"),
         prices.map_or_else(String::new, |prices| shown(first.money, &prices.currency)),
@@ -77,7 +83,7 @@ fn shown(cost: Option<f64>, of: &str) -> String {
 }
 
 fn p99(row: &Row) -> f64 {
-    row.quantiles_ns.map_or(f64::INFINITY, |[_, p99, _]| p99.high)
+    row.quantiles_ns.map_or(f64::INFINITY, |(_, p99, _)| p99.high)
 }
 
 /// The next better way, and what would have to be true for it: one that costs less and does not
@@ -153,9 +159,9 @@ fn doubt(row: &Row, questions: &[Question]) -> String {
     if let Some(why) = &row.refusal {
         return format!(": {why}");
     }
-    let own = row.quantiles_ns.map(|all| (all[1], questions[0].p99_ns, String::new()));
+    let own = row.quantiles_ns.map(|(_, p99, _)| (p99, questions[0].p99_ns, String::new()));
     let of = |tenant: &super::answer::Tenant| {
-        (tenant.quantiles_ns[1], tenant.p99_ns, format!(" of {}", tenant.name))
+        (tenant.quantiles_ns.1, tenant.p99_ns, format!(" of {}", tenant.name))
     };
     let unknown = row.tenants.iter().filter(|one| one.verdict == Verdict::Unknown);
     let Some((p99, objective, whose)) = own.or_else(|| unknown.map(of).next()) else {

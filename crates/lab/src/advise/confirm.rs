@@ -78,7 +78,7 @@ pub fn confirm(results: &Results, row: &Row, question: &Question) -> Result<Conf
         () if p99_ns.high <= question.p99_ns => Verdict::Holds,
         () => Verdict::Unknown,
     };
-    let predicted = row.quantiles_ns.map(|[_, p99, _]| p99);
+    let predicted = row.quantiles_ns.map(|(_, p99, _)| p99);
     let is_predicted =
         predicted.is_some_and(|one| one.low <= p99_ns.high && p99_ns.low <= one.high);
     let way = row.way.clone();

@@ -65,7 +65,8 @@ pub(super) fn at(cells: &[Cell], rate: f64, depth: usize) -> Result<Prediction, 
     };
     let quantiles_ns = Quantiles::new([p50, p99, p999]);
     let (iops, is_beyond_knee) = (knee.unwrap_or(rate), knee.is_some());
-    Ok(Prediction { iops, is_beyond_knee, mean_ns, quantiles_ns, busy: [0.0; 2] })
+    let (is_tail_known, busy) = (true, [0.0; 2]);
+    Ok(Prediction { iops, is_beyond_knee, mean_ns, quantiles_ns, is_tail_known, busy })
 }
 
 /// A cell's repeats; none where one does not resolve it.

@@ -61,16 +61,24 @@ impl Kind {
         let first = measured.first().cloned().unwrap_or_default();
         let own = match &question.pattern {
             Some(pattern) => Self::new(pattern, question.read_percent.map(|one| one as f64), None),
-            None => Self { block_bytes: None, ..first.clone() },
+            None => {
+                let given = question.read_percent.map(|one| one as f64);
+                let read_percent = given.unwrap_or(first.read_percent);
+                Self { block_bytes: None, read_percent, ..first.clone() }
+            }
         };
         let block_bytes = question.block_bytes.map(|bytes| bytes as f64).or(first.block_bytes);
         let asked = Self { block_bytes, ..own };
-        let is_one =
-            |of: fn(&Self) -> (String, String)| measured.iter().all(|kind| of(kind) == of(&first));
-        let order = |kind: &Self| (kind.order.clone(), kind.read_percent.to_string());
+        let is_one = |of: &dyn Fn(&Self) -> (String, String)| {
+            measured.iter().all(|kind| of(kind) == of(&first))
+        };
+        let order = |kind: &Self| {
+            let mix = question.read_percent.is_none().then(|| kind.read_percent.to_string());
+            (kind.order.clone(), mix.unwrap_or_default())
+        };
         let size = |kind: &Self| (String::new(), format!("{:?}", kind.block_bytes));
-        let is_clear = (question.pattern.is_some() || is_one(order))
-            && (question.block_bytes.is_some() || is_one(size));
+        let is_clear = (question.pattern.is_some() || is_one(&order))
+            && (question.block_bytes.is_some() || is_one(&size));
         if is_clear { Ok(asked) } else { Err(none_has(cells)) }
     }
 

@@ -1,5 +1,6 @@
 //! Results that were made up from networks whose truth is known.
 
+mod closed;
 mod evidence;
 mod priced;
 mod replaced;
@@ -233,7 +234,7 @@ fn what_cannot_be_told_is_worth_being_measured() {
     let at = |p99_us: f64| advise(&all, &question(p99_us, rate)).expect("advice");
     let own = |advice: &Advice| {
         let row = advice.rows.iter().find(|row| row.way == "near").expect("a row");
-        row.quantiles_ns.expect("latencies")[1]
+        row.quantiles_ns.expect("latencies").1
     };
     let p99 = own(&at(1000.0));
     let inside = |part: f64| (p99.value + part * (p99.high - p99.value)) / 1e3;
@@ -264,7 +265,8 @@ fn nothing_takes_less_than_the_fastest_request() {
     // What is left of one cell makes the intervals wide.
     longer(&mut all[0].records[3], 2.0);
     let advice = advise(&all, &question(1000.0, 100_000.0)).expect("advice");
-    let all_ns = advice.rows[0].quantiles_ns.expect("latencies");
+    let (p50, p99, p999) = advice.rows[0].quantiles_ns.expect("latencies");
+    let all_ns = [p50, p99, p999.expect("three rates")];
     assert!(all_ns[0].high > 1.3 * all_ns[0].value, "{all_ns:?}");
     assert!(all_ns.iter().all(|one| one.low >= 50_000.0), "{all_ns:?}");
 }
@@ -367,7 +369,7 @@ fn recorded_arrivals_are_simulated() {
         let arrivals = Arrivals::Poisson(rate);
         let class = Class { network: &own, arrivals, depth: 128, link: None, gaps };
         let truth = together(&[class], 60_000, 9).remove(0).quantile(0.99);
-        let [_, p99, _] = row.quantiles_ns.expect("known");
+        let (_, p99, _) = row.quantiles_ns.expect("known");
         assert!((p99.value / truth).ln().abs() < 0.2, "{truth} {p99:?}");
         assert!(p99.low <= truth && truth <= p99.high, "{truth} {p99:?}");
         let is_said = row.notes.iter().any(|note| note.contains("as they were recorded"));

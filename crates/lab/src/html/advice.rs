@@ -68,22 +68,22 @@ fn rows(advice: &Advice) -> Grid {
     let head =
         ["", "way", "p50", "p99", "p99.9", "depth", "up to", "host cores", "target cores", "notes"];
     let unknown = || "–".to_owned();
+    let all = |(p50, p99, p999): advise::Latencies| {
+        [Some(p50), Some(p99), p999].map(|one| one.as_ref().map_or_else(unknown, show))
+    };
     let row = |row: &Row| {
-        let [p50, p99, p999] = match &row.quantiles_ns {
-            Some(all) => all.each_ref().map(show),
-            None => [unknown(), unknown(), unknown()],
-        };
+        let [p50, p99, p999] = row.quantiles_ns.map_or_else(|| [(); 3].map(|()| unknown()), all);
         let [host, target] =
             row.processors.map(|of| of.map_or_else(unknown, |cores| format!("{cores:.2}")));
         let up_to = row.up_to().unwrap_or_else(unknown);
         let depth = row.least_depth.map_or_else(unknown, |depth| depth.to_string());
-        let (sign, way) = (row.verdict.sign().to_owned(), row.way.clone());
+        let (sign, way) = (row.mark(), row.way.clone());
         let notes = row.refusal.iter().chain(&row.notes).cloned().collect::<Vec<_>>().join("; ");
         let money = row.money.map_or_else(unknown, units::digits);
         let mut cells = vec![sign, way, p50, p99, p999, depth, up_to, host, target, notes];
         cells.extend(advice.currency.as_ref().map(|_| money));
         let of = |tenant: &Tenant| {
-            let [p50, p99, p999] = tenant.quantiles_ns.each_ref().map(show);
+            let [p50, p99, p999] = all(tenant.quantiles_ns);
             let (sign, way) = (tenant.verdict.sign(), format!("{}, {}", row.way, tenant.name));
             let depth = tenant.least_depth.map_or_else(unknown, |depth| depth.to_string());
             let mut own = vec![sign.to_owned(), way, p50, p99, p999, depth];

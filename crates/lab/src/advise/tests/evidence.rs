@@ -24,7 +24,7 @@ fn the_interval_at_a_measured_rate_holds_what_was_measured() {
         let latency = record.read.as_ref().expect("reads").latency.latency().expect("a histogram");
         let measured = latency.percentile_ns(99.0).expect("many requests") as f64;
         let row = of(&all, 0.999 * measured / 1e3, iops);
-        let p99 = row.quantiles_ns.expect("latencies")[1];
+        let p99 = row.quantiles_ns.expect("latencies").1;
         assert!(p99.low <= measured && measured <= p99.high, "{at}: {measured} in {p99:?}");
         assert_ne!(row.verdict, Verdict::Holds, "{at}: {row:?}");
     }

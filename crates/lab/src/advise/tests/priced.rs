@@ -50,7 +50,7 @@ fn the_cheapest_way_in_money_is_advised() {
 fn how_many_repeats_may_tell_is_said() {
     let all = results(&[("tcp", network(1500.0, 200_000.0))], &[]);
     let far = advise(&all, &question(1000.0, 150_000.0)).expect("advice");
-    let [_, p99, _] = far.rows[0].quantiles_ns.expect("known");
+    let (_, p99, _) = far.rows[0].quantiles_ns.expect("known");
     let objective = (p99.value * p99.high).sqrt() / 1e3;
     let advice = advise(&all, &question(objective, 150_000.0)).expect("advice");
     assert_eq!(advice.rows[0].verdict, Verdict::Unknown, "{advice:?}");

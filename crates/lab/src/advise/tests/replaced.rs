@@ -25,7 +25,7 @@ fn asked(all: &[Results], what_if: &str, p99_us: f64, iops: f64) -> Row {
 
 /// The truth is in the interval, and the value is near it.
 fn assert_near(row: &Row, truth: &weft_advise::Outcome, what: &str) {
-    let [_, p99, _] = row.quantiles_ns.unwrap_or_else(|| panic!("{what}: {row:?}"));
+    let (_, p99, _) = row.quantiles_ns.unwrap_or_else(|| panic!("{what}: {row:?}"));
     let truth = truth.quantile(0.99);
     assert!(p99.low <= truth && truth <= p99.high, "{what}: {truth} {p99:?}");
     assert!((p99.value / truth).ln().abs() < 0.2, "{what}: {truth} {p99:?}");
@@ -47,7 +47,7 @@ fn another_device_and_link_are_put_in_place_of_the_measured_ones() {
     for (what, more) in [("device=delay:read=80us", 80e3), ("rtt=30us", 30e3)] {
         let row = asked(&all, what, 1000.0, rate);
         assert_near(&row, &with(more).simulate(open, 128, 60_000, 9), what);
-        let width = |row: &Row| row.quantiles_ns.map_or(0.0, |[_, p99, _]| p99.high - p99.low);
+        let width = |row: &Row| row.quantiles_ns.map_or(0.0, |(_, p99, _)| p99.high - p99.low);
         assert!(width(&row) > width(&plain) * 0.999, "{row:?} {plain:?}");
     }
     let link = Some(Link { request_ns: 4096.0 * 8.0 / 2.0, read_part: 1.0 });
@@ -172,7 +172,7 @@ fn what_was_not_measured_apart_is_not_replaced() {
     let local = rows.rows.last().filter(|row| row.is_local() && row.refusal.is_none());
     assert!(local.is_some_and(|row| row.notes.is_empty()), "it has no link: {rows:?}");
     let row = asked(&both, "device=delay:read=10us", 1000.0, 50_000.0);
-    let [p50, ..] = row.quantiles_ns.expect("known");
+    let (p50, ..) = row.quantiles_ns.expect("known");
     let truth = network(1500.0, 0.0);
     let truth = Network { delays_ns: vec![30_000.0, 36_000.0], ..truth };
     let truth = truth.simulate(Arrivals::Poisson(50_000.0), 128, 60_000, 9).quantile(0.5);

@@ -45,7 +45,7 @@ fn tenants_share_the_cores() {
     let classes = [class(&small, 150_000.0), class(&large, 20_000.0)];
     let truth = together(&classes, 60_000, 9);
     for (tenant, truth) in row.tenants.iter().zip(&truth) {
-        let ([_, p99, _], truth) = (tenant.quantiles_ns, truth.quantile(0.99));
+        let ((_, p99, _), truth) = (tenant.quantiles_ns, truth.quantile(0.99));
         assert!(p99.low <= truth && truth <= p99.high, "{truth} {tenant:?}");
         assert!((p99.value / truth).ln().abs() < 0.25, "{truth} {tenant:?}");
     }
@@ -93,16 +93,28 @@ fn a_mix_between_measured_ones_is_between_them() {
         advise(what, &question)
     };
     let row = ask(75, &all).expect("advice").rows.remove(0);
-    let [_, p99, _] = row.quantiles_ns.expect("known");
+    let (_, p99, _) = row.quantiles_ns.expect("known");
     let truth = mixed.simulate(Arrivals::Poisson(200_000.0), 128, 60_000, 9).quantile(0.99);
     assert!(
         p99.low <= truth && truth <= p99.high && (p99.value / truth).ln().abs() < 0.2,
         "{p99:?}"
     );
     assert!(row.notes[0].starts_with("random, 75.0 % reads, 4 KiB were not measured"), "{row:?}");
+    // Words and mark say so.
+    let said = ask(75, &all).expect("advice").conclusion;
+    assert!(row.is_between && row.mark() == "✓≈", "{row:?}");
+    assert!(said.contains("is expected to hold") && said.contains("both sides of these"), "{said}");
+    let objective = Question { p99_ns: (p99.value * p99.high).sqrt(), ..question(0.0, 200_000.0) };
+    let near = Question { read_percent: Some(75), ..objective };
+    let near = advise(&all, &near).expect("a mix of the results' pattern");
+    assert!(near.rows[0].is_likely && near.rows[0].mark() == "?≈", "{near:?}");
+    assert!(near.conclusion.contains("that may is tcp (only requests"), "{}", near.conclusion);
     let measured = ask(50, &all).expect("advice").rows.remove(0);
-    assert!(measured.notes.is_empty(), "{measured:?}");
-    let width = |one: &Row| one.quantiles_ns.map_or(0.0, |[_, p99, _]| p99.high / p99.low);
+    assert!(measured.notes.is_empty() && measured.mark() == "✓", "{measured:?}");
+    let other = Question { read_percent: Some(70), ..question(1000.0, 200_000.0) };
+    let refused = advise(&all[1..], &other).expect_err("50 % only");
+    assert!(refused.starts_with("no cell has such requests: there are"), "{refused}");
+    let width = |one: &Row| one.quantiles_ns.map_or(0.0, |(_, p99, _)| p99.high / p99.low);
     assert!(width(&row) > width(&measured), "{row:?}");
     let refused = ask(30, &all).expect_err("beyond");
     assert!(refused.starts_with("no cell has such requests: there are"), "{refused}");

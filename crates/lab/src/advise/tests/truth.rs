@@ -98,7 +98,7 @@ fn what_no_model_explains_is_answered_by_what_was_measured() {
     all[0].records.extend(again);
     let row = advise(&all, &question(1e4, middle)).expect("rows").rows.remove(0);
     assert!(row.notes.iter().any(|note| note.starts_with("measured, not modelled")), "{row:?}");
-    let [_, p99, _] = row.quantiles_ns.expect("measured");
+    let (_, p99, _) = row.quantiles_ns.expect("measured");
     let ends = [&row.measured[0], &row.measured[1]].map(|point| point.p99_ns.value);
     let within = |one: f64| p99.low <= one && one <= p99.high;
     assert!(within(ends[0].min(ends[1])) || within(ends[0].max(ends[1])), "{p99:?} {ends:?}");
