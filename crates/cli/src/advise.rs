@@ -38,11 +38,13 @@ const CONFIRMATION_PLAN: &str = "confirmation.toml";
     after_help = "Without --from it measures the study latency-vs-load with five loads, and \
                         then the way that it advises, for half a minute at the rate that was asked \
                         for; where none is known to hold, up to three that may, until one \
-                        does. With --from it measures nothing: the results are those of any study \
-                        with several rates or depths of each transport. Exit codes: 0: a way holds \
-                        the objective; 3: none is known to; 4: the one that is advised did not, or \
-                        could not be measured, or the results are not whole; 1: there is no \
-                        answer, and an error says why; 2: the command line has a fault."
+                        does. With --from it measures nothing: the results are those of any \
+                        study with several rates or depths of each transport. Exit codes: 0: a way \
+                        holds the objective; 3: none is known to; 4: the one that is advised did \
+                        not, or could not be measured, or the results are not whole; 6: the \
+                        machine is busy, and nothing was measured; 1: there is no answer, or it \
+                        could not be written, and an error says why; 2: the command line has a \
+                        fault."
 )]
 pub(crate) struct Options {
     /// A job file of fio whose jobs say what the requests are, and how many a second (rate_iops).

@@ -100,7 +100,8 @@ pub(crate) struct RunOptions {
     /// Write fio's JSON for each repeat, too.
     #[arg(long)]
     pub(super) fio_json: bool,
-    /// Of --against: compare the two builds although other programs disturbed them.
+    /// Of --against: compare the two builds although other programs disturbed them; of weft advise:
+    /// measure although they use more than 10 % of the processors.
     #[arg(long)]
     pub(super) accept_disturbed: bool,
     /// Write no report.
@@ -425,17 +426,23 @@ impl RunOptions {
         fleet: Option<&Fleet>,
         stop: &AtomicBool,
     ) -> Result<(), Failure> {
-        let Some(limit) = self.wait_for_quiet else { return Ok(()) };
+        let who = if self.told_elsewhere { "weft advise" } else { "weft study" };
         let mut tell = |what: &str| {
             if !self.quiet {
-                output::print_error(&format!("weft study: {what}"));
+                output::print_error(&format!("{who}: {what}"));
             }
         };
-        match quiet::wait(limit, fleet, stop, &mut tell) {
+        let waited = match self.wait_for_quiet {
+            Some(limit) => quiet::wait(limit, fleet, stop, &mut tell),
+            // A study marks its cells, and nothing is advised of those.
+            None if self.told_elsewhere && !self.accept_disturbed => quiet::now(fleet, stop),
+            None => return Ok(()),
+        };
+        match waited {
             WaitEnd::Quiet => Ok(()),
             WaitEnd::Stopped => Err(Failure::Exit(signals::INTERRUPTED)),
             WaitEnd::GaveUp(why) => {
-                output::print_error(&format!("weft study: {why}"));
+                output::print_error(&format!("{who}: {why}"));
                 Err(Failure::Exit(NOT_QUIET))
             }
         }

@@ -76,9 +76,10 @@ fn a_busy_machine_is_waited_for_and_told() {
     let body = "[axes]\ntransport = [\"local\"]\n[fixed]\ndevice_bytes = \"8MiB\"\n[measure]\n\
                 settle = \"0s\"\n";
     let (plan, out) = (plan(&folder, body), folder.path("out"));
+    let elsewhere = folder.path("advice");
     let words = ["study", "run", text(&plan), "--out", text(&out), "--no-site"];
     let is_over = AtomicBool::new(false);
-    let (waited, measured) = std::thread::scope(|scope| {
+    let (waited, measured, advised) = std::thread::scope(|scope| {
         for _ in 0..std::thread::available_parallelism().map_or(1, |count| count.get()) {
             scope.spawn(|| {
                 // Busy enough to be seen, and not so busy that other tests do not run.
@@ -94,10 +95,18 @@ fn a_busy_machine_is_waited_for_and_told() {
         let run = |more: &[&str]| {
             command(DRIVERS[0]).args(words).args(SHORT).args(more).output().expect("a run of weft")
         };
-        let both = (run(&["--wait-for-quiet", "1s"]), run(&["--no-report"]));
+        let advise = ["advise", "--p99", "1s", "--iops", "1k", "--out", text(&elsewhere)];
+        let advise = command(DRIVERS[0]).args(advise).output().expect("a run of weft");
+        let all = (run(&["--wait-for-quiet", "1s"]), run(&["--no-report"]), advise);
         is_over.store(true, Ordering::Relaxed);
-        both
+        all
     });
+    // Nothing would be advised of what is measured now.
+    let said = String::from_utf8_lossy(&advised.stderr);
+    assert_eq!(advised.status.code(), Some(6), "{said}");
+    assert!(said.contains("weft advise: the machine is busy: other programs use "), "{said}");
+    assert!(said.contains(" processors (") && said.contains("--wait-for-quiet 5m"), "{said}");
+    assert!(!elsewhere.exists() && advised.stdout.is_empty(), "nothing was measured");
     let said = String::from_utf8_lossy(&waited.stderr);
     assert_eq!(waited.status.code(), Some(6), "{said}");
     assert!(said.contains("the machine was not quiet for a second in 1s"), "{said}");

@@ -1,8 +1,9 @@
 //! Waits until the machines of a study are quiet.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 use std::time::Duration;
+use std::{fs, thread};
 
 use weft_backend::duration::exact;
 use weft_reactor::monotonic_time;
@@ -10,7 +11,7 @@ use weft_rpc::machine::Machine;
 
 use super::agent::{self, Fleet};
 use super::side;
-use crate::limits::BUSY;
+use crate::limits::{BUSY, TICK};
 use crate::results::IdleRate;
 use crate::units;
 
@@ -22,6 +23,13 @@ const LOOK: Duration = Duration::from_millis(100);
 
 /// How often it is said anew how busy the machines are.
 const SAY: Duration = Duration::from_secs(30);
+
+/// How long a run that is of no use on a busy machine waits for a quiet second.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// So many programs are named that keep a machine busy, if they use this share of its time.
+const NAMED_MAX: usize = 2;
+const NAMED: f64 = 0.01;
 
 /// How a wait has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,6 +54,75 @@ pub fn wait(
     wait_by(limit, &mut || watch(fleet, stop), stop, tell)
 }
 
+/// Whether they are quiet now, for a run of which nothing could be said otherwise.
+pub fn now(fleet: Option<&Fleet>, stop: &AtomicBool) -> WaitEnd {
+    let (began, before) = (monotonic_time(), processes());
+    let mut last = Vec::new();
+    let mut watch = || {
+        last = watch(fleet, stop);
+        last.clone()
+    };
+    let waited = wait_by(PATIENCE, &mut watch, stop, &mut |_| {});
+    let (WaitEnd::GaveUp(_), Some((share, count))) = (&waited, busiest(&last)) else {
+        return waited;
+    };
+    let seconds = monotonic_time().saturating_sub(began).as_secs_f64() * count.max(1) as f64;
+    let named = match fleet {
+        Some(_) => String::new(),
+        None => named(&before, &processes(), seconds),
+    };
+    let (share, most) = (units::percent(share), units::percent(BUSY));
+    WaitEnd::GaveUp(format!(
+        "the machine is busy: other programs use {share} of the time of its {count} \
+         processors{named}, and with more than {most} nothing can be said of a way. End them, \
+         wait until they have ended (--wait-for-quiet 5m), or measure nevertheless \
+         (--accept-disturbed)"
+    ))
+}
+
+/// CPU time so far of all programs but this one, by their processes and names.
+fn processes() -> BTreeMap<(u32, String), Duration> {
+    let of = |entry: fs::DirEntry| {
+        let id = entry.file_name().to_str()?.parse().ok()?;
+        let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
+        // A name may have parentheses and blanks of its own.
+        let (name, rest) = stat.rsplit_once(')')?;
+        let (_, name) = name.split_once('(')?;
+        let mut numbers = rest.split_ascii_whitespace().skip(11).map(str::parse::<u32>);
+        let ticks = numbers.next()?.ok()?.checked_add(numbers.next()?.ok()?)?;
+        (id != std::process::id()).then(|| ((id, name.to_owned()), TICK * ticks))
+    };
+    fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(of).collect()
+}
+
+/// The programs that used most of so many seconds of processors, in parentheses.
+fn named(
+    before: &BTreeMap<(u32, String), Duration>,
+    after: &BTreeMap<(u32, String), Duration>,
+    seconds: f64,
+) -> String {
+    let mut used: BTreeMap<&str, Duration> = BTreeMap::new();
+    for (process, time) in after {
+        let earlier = before.get(process).copied().unwrap_or_default();
+        *used.entry(&process.1).or_default() += time.saturating_sub(earlier);
+    }
+    let share = |(name, time): (&str, Duration)| (time.as_secs_f64() / seconds, name.to_owned());
+    let mut all: Vec<(f64, String)> = used.into_iter().map(share).collect();
+    all.retain(|(share, _)| *share >= NAMED);
+    all.sort_by(|one, other| other.0.total_cmp(&one.0));
+    let words = all.iter().take(NAMED_MAX);
+    let words = words.map(|(share, name)| format!("{name} {}", units::percent(*share)));
+    let words: Vec<String> = words.collect();
+    if words.is_empty() { String::new() } else { format!(" ({})", words.join(", ")) }
+}
+
+/// The share that is used of the busiest machine that is not quiet, and its processors.
+fn busiest(rates: &[IdleRate]) -> Option<(f64, usize)> {
+    let shares = rates.iter().filter_map(|rate| Some((rate.share(0)?, rate.processors)));
+    let busy = shares.filter(|(share, _)| *share > BUSY);
+    busy.max_by(|one, other| one.0.total_cmp(&other.0))
+}
+
 /// As [`wait`], by how busy machines were in each second.
 fn wait_by(
     limit: Duration,
@@ -61,11 +138,7 @@ fn wait_by(
         if stop.load(Ordering::Relaxed) {
             return WaitEnd::Stopped;
         }
-        let shares = rates.iter().filter_map(|rate| Some((rate.share(0)?, rate.processors)));
-        let busy = shares.filter(|(share, _)| *share > BUSY);
-        let Some((share, count)) = busy.max_by(|one, other| one.0.total_cmp(&other.0)) else {
-            return WaitEnd::Quiet;
-        };
+        let Some((share, count)) = busiest(&rates) else { return WaitEnd::Quiet };
         let (share, most) = (units::percent(share), units::percent(BUSY));
         let limit_text = exact(limit);
         if lasted >= limit {
@@ -133,6 +206,22 @@ mod tests {
         assert!(what.contains("98 % of the time of its 2 processors"), "{what}");
         let limit = format!("at most {}", exact(limit));
         assert!(what.contains(&limit) && what.contains("10 % is the most"), "{what}");
+    }
+
+    /// By how much they use, those of one name together, and not what they used before.
+    #[test]
+    fn the_programs_that_keep_a_machine_busy_are_named() {
+        let of = |all: &[(u32, &str, u64)]| {
+            let all = all.iter();
+            all.map(|(id, name, ms)| ((*id, (*name).to_owned()), Duration::from_millis(*ms)))
+                .collect()
+        };
+        let before = of(&[(1, "init", 9000), (2, "cc1", 500), (3, "sh", 100), (4, "old", 700)]);
+        let after = of(&[(1, "init", 9000), (2, "cc1", 900), (3, "sh", 300), (5, "cc1", 400)]);
+        assert_eq!(named(&before, &after, 2.0), " (cc1 40 %, sh 10 %)");
+        assert_eq!(named(&before, &before, 2.0), "");
+        let own = std::process::id();
+        assert!(processes().keys().all(|(id, _)| *id != own) && !processes().is_empty());
     }
 
     #[test]

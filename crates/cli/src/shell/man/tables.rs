@@ -66,7 +66,7 @@ pub(super) const EXIT_STATUS: &[(PageScope, u8, &str)] = &[
     (
         PageScope::Option("wait-for-quiet"),
         study::NOT_QUIET,
-        "The machines were not quiet within the time of --wait-for-quiet.",
+        "The machines were not quiet, within the time of --wait-for-quiet where that is given.",
     ),
     (
         PageScope::Pages(&["weft-target"]),
