@@ -188,7 +188,6 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
                 Err(failure) => unconfirmed = Some(failure),
             }
         }
-        keep(options, &measured, &advice)?;
     }
     let confirmed = advice.confirmation.as_ref();
     match is_human {
@@ -234,6 +233,10 @@ fn load(path: &Path) -> Result<Results, Failure> {
     results::load(path).map_err(Failure::because)
 }
 
+    // What was found is said, whether it can be kept or not.
+    if from.is_empty() {
+        keep(options, &measured, &advice)?;
+    }
 /// Measures each way with each kind of request, and returns the directories of the results.
 fn measure(options: &Options, questions: &[Question]) -> Result<Vec<PathBuf>, Failure> {
     let mut kinds: Vec<Vec<(&str, Vec<Value>)>> = Vec::new();

@@ -92,3 +92,30 @@ fn a_full_disk_loses_no_measured_repeat() {
         assert_eq!(same.map(Record::iops), Some(record.iops()), "earlier records are unchanged");
     }
 }
+
+/// What was found is said, although a file that keeps it cannot be written: something else has its
+/// name.
+#[test]
+fn what_was_found_is_said_although_it_cannot_be_kept() {
+    let folder = Folder::new("unkept");
+    let run = |words: &[&str], taken: &str| {
+        let out = folder.path(&taken.replace('/', "-"));
+        fs::create_dir_all(out.join(taken)).expect("a folder in the place of a file");
+        let ran = weft("epoll", [words, &["--out", text(&out), "--quiet"]].concat());
+        assert_eq!(ran.code, Some(1), "{taken}: {}", ran.stderr);
+        assert!(ran.stderr.contains("Is a directory"), "{taken}: {}", ran.stderr);
+        String::from_utf8_lossy(&ran.stdout).into_owned()
+    };
+    let body = "[axes]\ntransport = [\"local\"]\n[measure]\nsettle = \"0s\"\n";
+    let plan = plan(&folder, body);
+    let study = [&["study", "run", text(&plan), "--local", "null:1GiB"], &SHORT[..]].concat();
+    for taken in [".report.html.new", ".results.csv.new"] {
+        let said = run(&study, taken);
+        assert!(said.contains("1 repeat measured"), "{taken}: {said}");
+    }
+    let advise = ["advise", "--p99", "1s", "--iops", "1k", "--no-confirm", "--accept-disturbed"];
+    let brief = ["--local", "memory:8MiB", "--only", "transport=tcp", "--runtime", "100ms"];
+    let said = run(&[&advise[..], &brief, &["-o", "json"]].concat(), "advice.json");
+    let advice: serde_json::Value = serde_json::from_str(&said).expect("JSON");
+    assert_eq!(advice["rows"].as_array().map(Vec::len), Some(1), "{advice}");
+}
