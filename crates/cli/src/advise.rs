@@ -7,14 +7,14 @@ use clap::Args;
 use weft_lab::advise::{self, Advice, Confirmation, Prices, Question, Row, Terms, Verdict, WhatIf};
 use weft_lab::html;
 use weft_lab::results::file::ADVICE;
-use weft_lab::results::{self, Configuration, Results, Value, key};
+use weft_lab::results::{self, Configuration, Results, key};
 use weft_load::jobfile::{self, Section};
 use weft_load::{Pattern, units};
 
 use crate::compare::tell_faults;
 use crate::failure::Failure;
 use crate::output::{self, Format};
-use crate::study::{AdviceRun, REPORT, RunOptions};
+use crate::study::{AdviceRun, AdviceSettings, REPORT, RunOptions};
 use crate::table::Table;
 use crate::values::{pattern, rate, size, time};
 
@@ -53,10 +53,10 @@ pub(crate) struct Options {
     #[arg(value_name = "FILE.fio")]
     job: Option<PathBuf>,
     /// The latency that 99 % of the requests are to have at most, such as 300us.
-    #[arg(long, value_name = "TIME", value_parser = weft_backend::duration::parse)]
+    #[arg(long, value_name = "TIME", value_parser = objective)]
     p99: Option<Duration>,
     /// Requests a second, such as 200k.
-    #[arg(long, value_name = "RATE", value_parser = rate)]
+    #[arg(long, value_name = "RATE", value_parser = wanted, allow_negative_numbers = true)]
     iops: Option<f64>,
     /// What the requests are, as for weft bench; by default random reads, or what the results have.
     #[arg(long, value_name = "PATTERN", value_parser = pattern)]
@@ -65,7 +65,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u64).range(0..=100))]
     rwmixread: Option<u64>,
     /// Size of a request; by default 4 KiB, or that of the results.
-    #[arg(long, value_name = "SIZE", value_parser = size)]
+    #[arg(long, value_name = "SIZE", value_parser = block)]
     bs: Option<u64>,
     /// Directories of results, as `weft study run` writes them: nothing is measured. A file among
     /// them is the job file.
@@ -109,14 +109,12 @@ impl Options {
 
     /// What is asked, of each job.
     fn questions(&self, job: Option<&PathBuf>) -> Result<Vec<Question>, Failure> {
-        if self.p99.is_some_and(|p99| p99.is_zero()) {
-            return Err(Failure::because("--p99: no request takes 0 s"));
-        }
         let p99_ns = self.p99.map(|p99| p99.as_secs_f64() * 1e9);
         let Some(path) = job else {
             let (Some(p99_ns), Some(iops)) = (p99_ns, self.iops) else {
                 return Err(Failure::because("give --p99 and --iops, or a job file"));
             };
+            self.check_mix()?;
             return Ok(vec![Question {
                 p99_ns,
                 iops,
@@ -146,6 +144,23 @@ impl Options {
         sections.iter().map(of).collect::<Result<_, String>>().map_err(|what| fault(&what))
     }
 
+    /// Whether there is a mix to which the percentage belongs.
+    fn check_mix(&self) -> Result<(), Failure> {
+        let Some(percent) = self.rwmixread else { return Ok(()) };
+        let is_mix = |pattern| [Pattern::RandRw, Pattern::ReadWrite].contains(&pattern);
+        match self.rw {
+            Some(pattern) if !is_mix(pattern) => Err(Failure::Because(format!(
+                "--rwmixread {percent} is for a mix, and --rw {} is none: give --rw randrw or rw",
+                pattern.name()
+            ))),
+            // Results may have a mix of their own.
+            None if self.from.is_empty() => Err(Failure::Because(format!(
+                "--rwmixread {percent} is for a mix: give --rw randrw or rw, too"
+            ))),
+            _ => Ok(()),
+        }
+    }
+
     fn terms(&self) -> Result<Terms, Failure> {
         let both = |all: WhatIf, one: &WhatIf| all.and(one.clone());
         let what_if = self.what_if.iter().try_fold(WhatIf::default(), both);
@@ -160,11 +175,29 @@ impl Options {
     }
 }
 
+fn objective(text: &str) -> Result<Duration, String> {
+    advise::objective(weft_backend::duration::parse(text).map_err(|error| error.to_string())?)
+}
+
+fn wanted(text: &str) -> Result<f64, String> {
+    advise::rate(rate(text)?)
+}
+
+/// The size of a request: whole blocks of the smallest that devices have.
+fn block(text: &str) -> Result<u64, String> {
+    const SMALLEST: u64 = 512;
+    let size = size(text)?;
+    let is_whole = size > 0 && size.is_multiple_of(SMALLEST);
+    is_whole
+        .then_some(size)
+        .ok_or_else(|| format!("a request has 512 B, or a multiple: not {size} B"))
+}
+
 pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let (job, from) = options.given()?;
     let (questions, terms) = (options.questions(job)?, options.terms()?);
     let measured = match from.is_empty() {
-        true => measure(options, &questions)?,
+        true => measure(options, &questions, &terms.what_if)?,
         false => from.clone(),
     };
     let results = measured.iter().map(|path| load(path)).collect::<Result<Vec<_>, Failure>>()?;
@@ -200,6 +233,10 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     if let Some(Failure::Because(why)) = &unconfirmed {
         output::print_error(&format!("weft advise: {why}"));
     }
+    // What was found is said, whether it can be kept or not.
+    if from.is_empty() {
+        keep(options, &measured, &advice)?;
+    }
     // What is said of results that were changed is no answer to rely on.
     let is_doubtful = unconfirmed.is_some() || faulty > 0;
     match (advice.advised(), confirmed.map(|confirmed| confirmed.verdict)) {
@@ -233,15 +270,15 @@ fn load(path: &Path) -> Result<Results, Failure> {
     results::load(path).map_err(Failure::because)
 }
 
-    // What was found is said, whether it can be kept or not.
-    if from.is_empty() {
-        keep(options, &measured, &advice)?;
-    }
 /// Measures each way with each kind of request, and returns the directories of the results.
-fn measure(options: &Options, questions: &[Question]) -> Result<Vec<PathBuf>, Failure> {
-    let mut kinds: Vec<Vec<(&str, Vec<Value>)>> = Vec::new();
+fn measure(
+    options: &Options,
+    questions: &[Question],
+    what_if: &WhatIf,
+) -> Result<Vec<PathBuf>, Failure> {
+    let mut kinds: Vec<AdviceSettings> = Vec::new();
     for question in questions {
-        let mut kind: Vec<(&str, Vec<Value>)> = Vec::new();
+        let mut kind = AdviceSettings::new();
         kind.extend(question.pattern.as_deref().map(|name| (key::PATTERN, vec![name.into()])));
         kind.extend(question.read_percent.map(|part| (key::READ_PERCENT, vec![part.into()])));
         kind.extend(question.block_bytes.map(|size| (key::BLOCK_BYTES, vec![size.into()])));
@@ -249,6 +286,9 @@ fn measure(options: &Options, questions: &[Question]) -> Result<Vec<PathBuf>, Fa
             kinds.push(kind);
         }
     }
+    let cells = options.how.configurations(STUDY, &Vec::new())?;
+    let replaced = advise::replaceable(&cells, what_if);
+    replaced.map_err(|why| Failure::Because(format!("--what-if: {why}")))?;
     let directory = options.how.directory("advise");
     let budget = Some(options.budget / u32::try_from(kinds.len()).unwrap_or(u32::MAX));
     let mut measured = Vec::new();

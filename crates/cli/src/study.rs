@@ -14,7 +14,7 @@ pub(crate) mod site;
 mod summary;
 
 pub(crate) use against::{COMPARISON, OTHER, THIS};
-pub(crate) use run::{AdviceRun, NOT_QUIET, REPORT, RunOptions};
+pub(crate) use run::{AdviceRun, AdviceSettings, NOT_QUIET, REPORT, RunOptions};
 
 use clap::{Args, Subcommand};
 

@@ -31,13 +31,14 @@ use load::Load;
 use measured::{mean_iops, point_of, whole};
 use model::{Forecast, KindModel};
 pub use prices::Prices;
-pub use question::Question;
+pub use question::{Question, objective, rate};
 use way::{All, Among, Way, Wire, label_of, way_of};
 pub use weft_advise::Interval;
 pub use what_if::WhatIf;
 
 use crate::cells::{Cell, Cells};
-use crate::results::{self, Environment, Mark, Results, Role, key};
+use crate::limits::{CORES_MAX, DEPTH_MAX, IOPS_MAX};
+use crate::results::{self, Configuration, Environment, Mark, Results, Role, key};
 use crate::units;
 
 /// Points of a predicted curve.
@@ -49,11 +50,6 @@ const CURVE_MOST: f64 = 1.1;
 /// The highest rate of which something is said, by the highest that was measured.
 const BEYOND: f64 = 1.25;
 
-/// No machine has more.
-const DEPTH_MAX: usize = 1 << 16;
-const CORES_MAX: usize = 1 << 13;
-const IOPS_MAX: f64 = 1e10;
-
 /// What else is taken into account.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Terms {
@@ -64,6 +60,26 @@ pub struct Terms {
 }
 
 /// What the results say of a question, or of several tenants that share a way.
+/// Whether anything could be said where parts are replaced, of ways of these settings: of one at
+/// least over a network, or of the local one where there is no other.
+///
+/// # Errors
+/// It could not: what to measure.
+pub fn replaceable(cells: &[Configuration], what_if: &WhatIf) -> Result<(), String> {
+    let mut ways: Vec<Way> = Vec::new();
+    for configuration in cells.iter().map(way_of) {
+        if ways.iter().all(|way| way.configuration != configuration) {
+            ways.push(Way { configuration, cells: Vec::new(), wire: Ok(Wire::default()) });
+        }
+    }
+    let (local, remote): (Vec<&Way>, Vec<&Way>) = ways.iter().partition(|way| way.is_local());
+    let asked = if remote.is_empty() { local } else { remote };
+    let nearest = asked.into_iter().filter(|way| way.is_nearest(&ways, what_if));
+    let mut refused = nearest.map(|way| way.replaceable(&ways, &of_way(way, what_if)).err());
+    let first = refused.next().flatten();
+    first.filter(|_| refused.all(|why| why.is_some())).map_or(Ok(()), Err)
+}
+
 ///
 /// # Errors
 /// They have no cells of such requests, in the words of the command line.

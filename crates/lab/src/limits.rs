@@ -46,3 +46,10 @@ pub const TICK: Duration = Duration::from_millis(10);
 
 /// Fewest repeats that have a confidence interval.
 pub(crate) const INTERVAL_REPEATS: u32 = 3;
+
+/// No machine has more: requests in flight, processors, and requests a second.
+pub(crate) const DEPTH_MAX: usize = 1 << 16;
+/// See [`DEPTH_MAX`].
+pub(crate) const CORES_MAX: usize = 1 << 13;
+/// See [`DEPTH_MAX`].
+pub(crate) const IOPS_MAX: f64 = 1e10;

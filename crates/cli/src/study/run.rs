@@ -29,7 +29,7 @@ use weft_reactor::DriverKind;
 mod advice_run;
 mod words;
 
-pub(crate) use self::advice_run::AdviceRun;
+pub(crate) use self::advice_run::{AdviceRun, AdviceSettings};
 use self::words::{FixedValues, only};
 use super::against::Turns;
 use super::agents::Agents;

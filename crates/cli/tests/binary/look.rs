@@ -239,3 +239,45 @@ fn terms_of_an_advice(folder: &Folder, out: &Path) {
         assert!(ran.code == Some(code) && ran.stderr.contains(why), "{words:?}: {}", ran.stderr);
     }
 }
+
+/// A number that is no objective, no request and no price is refused by the name of its option, and
+/// what could not be answered of what would be measured, too: before anything is.
+#[test]
+fn what_makes_no_question_is_refused_before_it_is_measured() {
+    let folder = Folder::new("no-question");
+    let (out, prices, job) = (folder.path("out"), folder.path("prices"), folder.path("job.fio"));
+    std::fs::write(&prices, "currency = \"EUR\"\nhost_core = -1\ntarget_core = 1\n")
+        .expect("a file");
+    let late = "[a]\nrw=randread\nrate_iops=10\nlatency_target=1h\nlatency_window=1s\n\
+                latency_percentile=99\n";
+    std::fs::write(&job, late).expect("a job file");
+    let objective = ["--p99", "1ms", "--iops", "5k"];
+    for (words, code, parts) in [
+        (&["--p99", "1ms", "--iops", "0"][..], 2, ["--iops", "no rate"]),
+        (&["--p99", "1ms", "--iops", "-1"], 2, ["--iops", "no rate"]),
+        (&["--p99", "1ms", "--iops", "1e12"], 2, ["--iops", "no machine serves"]),
+        (&["--p99", "0", "--iops", "5k"], 2, ["--p99", "no request takes 0 s"]),
+        (&["--p99", "1h", "--iops", "5k"], 2, ["--p99", "longer than any run"]),
+        (&[text(&job)], 1, ["job.fio", "longer than any run"]),
+        (&["--bs", "0"], 2, ["--bs", "512 B"]),
+        (&["--bs", "3"], 2, ["--bs", "512 B"]),
+        (&["--rw", "randread", "--rwmixread", "70"], 1, ["--rwmixread 70", "give --rw randrw"]),
+        (&["--rwmixread", "70"], 1, ["--rwmixread 70", "give --rw randrw"]),
+        (&["--budget", "0"], 1, ["--budget", "at least: give as much"]),
+        (&["--budget", "1s"], 1, ["--budget", "at least: give as much"]),
+        (&["--cost", text(&prices)], 1, ["prices", "host_core: -1 is no price"]),
+        (&["--what-if", "target-cores=0"], 2, ["--what-if", "no number of cores"]),
+        (&["--what-if", "target-cores=8"], 1, ["--what-if", "--set target_cores=1,2"]),
+        (&["--what-if", "rtt=1us", "--what-if", "rtt=2us"], 1, ["--what-if", "given twice"]),
+    ] {
+        let own = ["--p99", "--iops", text(&job)];
+        let is_whole = words.iter().any(|word| own.contains(word));
+        let rest: &[&str] = if is_whole { &[] } else { &objective };
+        let always = ["--out", text(&out), "--accept-disturbed"];
+        let ran = weft("epoll", [&["advise"], words, rest, &always].concat());
+        let said = &ran.stderr;
+        assert_eq!(ran.code, Some(code), "{words:?}: {said}");
+        assert!(parts.iter().all(|part| said.contains(part)), "{words:?}: {said}");
+        assert!(!out.exists(), "{words:?}");
+    }
+}

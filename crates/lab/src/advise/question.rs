@@ -1,14 +1,48 @@
 //! What is asked.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use weft_backend::duration::exact;
 use weft_load::pacer::Process;
 use weft_load::replay::{Action, RecordedRequest, Replay};
 use weft_load::units::whole;
 use weft_load::{Direction, Job, Pattern, Rate};
 
+use crate::limits::IOPS_MAX;
+use crate::units;
+
 /// The percentile of an objective.
 const P99: f64 = 99.0;
+
+/// No repeat is longer, so that nothing is known of latencies beyond.
+const P99_MAX: Duration = Duration::from_secs(10);
+
+/// The longest latency of an objective that can be told.
+///
+/// # Errors
+/// It is none.
+pub fn objective(p99: Duration) -> Result<Duration, String> {
+    let shown = exact(p99);
+    match p99 {
+        Duration::ZERO => Err("no request takes 0 s".to_owned()),
+        p99 if p99 > P99_MAX => {
+            Err(format!("{shown} is longer than any run of it (10s): give less"))
+        }
+        p99 => Ok(p99),
+    }
+}
+
+/// A rate that a machine can have.
+///
+/// # Errors
+/// It is none.
+pub fn rate(iops: f64) -> Result<f64, String> {
+    let most = units::count(IOPS_MAX);
+    let refused =
+        || format!("no machine serves {} requests a second ({most} at most)", units::count(iops));
+    (iops <= IOPS_MAX).then_some(iops).ok_or_else(refused)
+}
 
 /// What is asked.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -43,6 +77,7 @@ impl Question {
         let own = job.rate.map(|rate| rate.iops * f64::from(job.copies));
         let iops =
             iops.or(own.filter(|own| *own > 0.0)).ok_or("the job has no rate_iops: give --iops")?;
+        rate(iops)?;
         let p99_ns = match job.latency_target {
             Some(target) if target.percentile != P99 => {
                 let percentile = target.percentile;
@@ -50,7 +85,7 @@ impl Question {
                     "the job has a latency_percentile of {percentile}, and the advice is about 99"
                 ));
             }
-            Some(target) => target.latency.as_secs_f64() * 1e9,
+            Some(target) => objective(target.latency)?.as_secs_f64() * 1e9,
             None => p99_ns.ok_or("the job has no latency_target: give --p99")?,
         };
         let known = Job {

@@ -53,7 +53,7 @@ pub(super) struct Way {
 }
 
 /// A link as it was measured without storage.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Wire {
     /// What its round trip takes, without the software at its ends as it is thought to be, and at
     /// the least and at the most, in ns.

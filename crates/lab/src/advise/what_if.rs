@@ -12,6 +12,7 @@ use weft_advise::network::Link;
 use weft_backend::{DeviceSpec, duration, nearest};
 
 use super::kind::Kind;
+use crate::limits::CORES_MAX;
 use crate::units;
 
 /// What is replaced.
@@ -52,8 +53,9 @@ impl WhatIf {
     fn of(key: &str, value: &str) -> Result<Self, String> {
         let none = Self::default();
         let cores = || {
-            let count = value.parse().ok().filter(|count| *count > 0);
-            count.map(Some).ok_or_else(|| format!("{value:?} is no number of cores"))
+            let count = value.parse().ok().filter(|count| (1..=CORES_MAX).contains(count));
+            let refused = || format!("{value:?} is no number of cores (1 to {CORES_MAX})");
+            count.map(Some).ok_or_else(refused)
         };
         Ok(match key {
             "link" => Self { link: Some(bits(value)?), ..none },

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use weft_lab::results::{Configuration, Value};
-use weft_lab::study::matrix::expand;
+use weft_lab::study::matrix::{Matrix, Step, expand};
 use weft_lab::study::plan::Plan;
 
 use super::words::{self, FixedValues};
@@ -15,10 +15,13 @@ use crate::study::here;
 /// The shortest and the longest repeat of a run that has a budget, in seconds.
 const REPEAT: (f64, f64) = (0.5, 10.0);
 
+/// Settings, and their values.
+pub(crate) type AdviceSettings = Vec<(&'static str, Vec<Value>)>;
+
 /// A run for an advice.
 pub(crate) struct AdviceRun {
     /// Settings in place of the plan's, before those of the command line.
-    pub(crate) settings: Vec<(&'static str, Vec<Value>)>,
+    pub(crate) settings: AdviceSettings,
     /// Only cells with these values.
     pub(crate) only: Configuration,
     /// How long all of it takes, about; none: as long as the plan says.
@@ -39,6 +42,28 @@ impl RunOptions {
         how
     }
 
+    /// What a study would measure: the settings of each cell that can run.
+    pub(crate) fn configurations(
+        &self,
+        study: &str,
+        settings: &AdviceSettings,
+    ) -> Result<Vec<Configuration>, Failure> {
+        let mut how = self.clone();
+        how.set_first(settings);
+        let mut plan = here::plan(study)?;
+        how.amend(&mut plan, &how.agents)?;
+        let matrix = how.matrix(&plan)?;
+        let run = matrix.steps().filter(|step| step.missing().is_none()).flat_map(Step::cells);
+        Ok(run.map(|cell| cell.configuration.clone()).collect())
+    }
+
+    /// These come before those of the command line.
+    fn set_first(&mut self, settings: &AdviceSettings) {
+        let settings = settings.iter().cloned();
+        let settings = settings.map(|(key, values)| words::Setting { key: key.to_owned(), values });
+        self.setup.set.splice(0..0, settings);
+    }
+
     /// Measures a study into a directory, and tells nothing but what went wrong.
     pub(crate) fn measure(
         &self,
@@ -48,9 +73,7 @@ impl RunOptions {
     ) -> Result<(), Failure> {
         let mut how = Self { told_elsewhere: true, ..self.clone() };
         how.setup.out = Some(directory.to_owned());
-        let settings = wanted.settings.into_iter();
-        let settings = settings.map(|(key, values)| words::Setting { key: key.to_owned(), values });
-        how.setup.set.splice(0..0, settings);
+        how.set_first(&wanted.settings);
         if !wanted.only.is_empty() {
             how.setup.only = Some(FixedValues(wanted.only));
         }
@@ -64,15 +87,25 @@ impl RunOptions {
         begin(study, &how, false)
     }
 
+    fn matrix(&self, plan: &Plan) -> Result<Matrix, Failure> {
+        let only = self.setup.only.clone().unwrap_or_default().0;
+        Ok(expand(plan, &self.capabilities(plan)?, &only))
+    }
+
     /// The measured time of a repeat with which a plan takes so long.
     fn time_of_a_repeat(&self, plan: &Plan, budget: Duration) -> Result<Duration, Failure> {
-        let capabilities = self.capabilities(plan)?;
-        let only = self.setup.only.clone().unwrap_or_default().0;
-        let matrix = expand(plan, &capabilities, &only);
-        let steps = matrix.steps().filter(|step| step.missing().is_none()).count();
-        let repeats = steps as f64 * f64::from(plan.measure.repeats);
-        let each = budget.as_secs_f64() / repeats.max(1.0) - plan.measure.ramp.as_secs_f64();
+        let steps = self.matrix(plan)?.steps().filter(|step| step.missing().is_none()).count();
+        let repeats = (steps as f64 * f64::from(plan.measure.repeats)).max(1.0);
+        let ramp = plan.measure.ramp.as_secs_f64();
+        let each = budget.as_secs_f64() / repeats - ramp;
         let (least, most) = REPEAT;
-        Ok(Duration::from_secs_f64(each.clamp(least, most)))
+        if each < least {
+            return Err(Failure::Because(format!(
+                "--budget is too short: {repeats:.0} repeats take {:.0} s at least: give as much, \
+                 or measure less (--only, --set)",
+                (repeats * (least + ramp)).ceil()
+            )));
+        }
+        Ok(Duration::from_secs_f64(each.min(most)))
     }
 }

@@ -42,6 +42,7 @@ fn what_cannot_be_replaced_is_refused_in_a_sentence() {
         ("rtt=30", "\"30\" is not a span of time"),
         ("rtt", "\"rtt\" has no ="),
         ("target-cores=0", "\"0\" is no number of cores"),
+        ("host-cores=9999", "\"9999\" is no number of cores (1 to 8192)"),
         ("device=memory:1GiB", "is no delay (try delay:read=80us"),
         ("device=delay:read=80", "\"80\" is not a span of time"),
         ("device=delay:reads=80us", "did you mean read?"),
