@@ -36,16 +36,17 @@ use way::{All, Among, Way, Wire, label_of, way_of};
 pub use weft_advise::Interval;
 pub use what_if::WhatIf;
 
-use crate::cells::{Cell, Cells};
+use crate::cells::{self, Cell, Cells};
 use crate::limits::{CORES_MAX, DEPTH_MAX, IOPS_MAX};
 use crate::results::{self, Configuration, Environment, Mark, Results, Role, key};
 use crate::units;
 
-/// Points of a predicted curve.
-const CURVE: u32 = 24;
+/// Points of a predicted curve, and of one that is not shown.
+const CURVE: u32 = 16;
+const UNSHOWN: u32 = 6;
 
-/// The highest rate of a curve, as a multiple of the highest that was measured.
-const CURVE_MOST: f64 = 1.1;
+/// Steps from one of them to the next.
+const HALVED: usize = 5;
 
 /// The highest rate of which something is said, by the highest that was measured.
 const BEYOND: f64 = 1.25;
@@ -59,7 +60,6 @@ pub struct Terms {
     pub prices: Option<Prices>,
 }
 
-/// What the results say of a question, or of several tenants that share a way.
 /// Whether anything could be said where parts are replaced, of ways of these settings: of one at
 /// least over a network, or of the local one where there is no other.
 ///
@@ -80,6 +80,7 @@ pub fn replaceable(cells: &[Configuration], what_if: &WhatIf) -> Result<(), Stri
     first.filter(|_| refused.all(|why| why.is_some())).map_or(Ok(()), Err)
 }
 
+/// What the results say of a question, or of several tenants that share a way.
 ///
 /// # Errors
 /// They have no cells of such requests, in the words of the command line.
@@ -313,12 +314,14 @@ fn row(
         (Verdict::Unknown, _) | (_, Verdict::Unknown) => Verdict::Unknown,
         (Verdict::Holds, Verdict::Holds) => Verdict::Holds,
     };
-    let (headroom_iops, is_headroom_least) = headroom(&load, questions);
+    let rising = rising(&load, if tenants.len() == 1 { CURVE } else { UNSHOWN });
+    let (headroom_iops, is_headroom_least) = headroom(&load, &rising, questions);
     let verdict = tenants.iter().fold(Verdict::Holds, worst);
     let mut row = Row {
         verdict,
         is_likely: verdict == Verdict::Unknown
             && said.iter().zip(questions).all(|(said, question)| is_expected(said, question)),
+        is_between: known.iter().any(|known| !known.is_measured()),
         headroom_iops: Some(headroom_iops),
         is_headroom_least,
         is_beyond_knee: said.iter().any(|said| said.prediction.is_beyond_knee),
@@ -337,8 +340,7 @@ fn row(
         [one] => {
             row.quantiles_ns = Some(one.quantiles_ns);
             row.least_depth = one.least_depth;
-        is_between: known.iter().any(|known| !known.is_measured()),
-            row.predicted = predicted(&load, one.iops);
+            row.predicted = predicted(&rising, one.iops);
         }
         _ => row.tenants = tenants,
     }
@@ -406,47 +408,71 @@ fn notes(load: &Load<'_>, said: &[Forecast], known: &[&KindModel]) -> Vec<String
     notes
 }
 
-/// The highest rate at which each p99 is expected to be within its objective, and whether it is
-/// only the highest of which something is said.
-fn headroom(load: &Load<'_>, questions: &[Question]) -> (f64, bool) {
-    let deepest = load.deepest();
-    let holds = |times: f64| {
-        load.at(times, &deepest).is_ok_and(|found| {
-            found.iter().zip(questions).all(|(one, question)| is_expected(one, question))
-        })
-    };
-    let all: f64 = questions.iter().map(|question| question.iops).sum();
+/// How many times the rates, and what becomes of each tenant there; none where it would be a guess.
+type Rising = Vec<(f64, Option<Vec<Forecast>>)>;
+
+/// At rising loads, from the lowest to the highest of which something is said.
+fn rising(load: &Load<'_>, steps: u32) -> Rising {
     // What is said ends just there.
     let most = BEYOND * load.most() * (1.0 - 1e-9);
-    if holds(most) {
-        return (most * all, true);
-    }
-    let (mut low, mut high) = (0.0, most);
-    for _ in 0..8 {
+    let deepest = load.deepest();
+    let all = (1..=steps).map(|step| most * f64::from(step) / f64::from(steps));
+    let said = all.map(|times| (times, load.at(times, &deepest).ok()));
+    said.skip_while(|(_, said)| said.is_none()).collect()
+}
+
+/// The load of all tenants, with the p99 that is farthest from its objective, by that.
+fn worst(said: Option<&Vec<Forecast>>, questions: &[Question]) -> cells::Load {
+    let none = cells::Load { p99: f64::INFINITY, is_served: false };
+    let of = |(one, question): (&Forecast, &Question)| {
+        let own = load_of(one);
+        cells::Load { p99: own.p99 / question.p99_ns, ..own }
+    };
+    let worse = |one: cells::Load, other: cells::Load| cells::Load {
+        p99: one.p99.max(other.p99),
+        is_served: one.is_served && other.is_served,
+    };
+    said.and_then(|said| said.iter().zip(questions).map(of).reduce(worse)).unwrap_or(none)
+}
+
+/// The highest rate at which each p99 is expected to be within its objective, and whether it is
+/// only the highest of which something is said: a knee, whose bound is the objective.
+fn headroom(load: &Load<'_>, rising: &Rising, questions: &[Question]) -> (f64, bool) {
+    let all: f64 = questions.iter().map(|question| question.iops).sum();
+    let loads: Vec<_> = rising.iter().map(|(_, said)| worst(said.as_ref(), questions)).collect();
+    let last = cells::bend(&loads, |_| 1.0).map(|bend| bend.last);
+    let times = |at: usize| rising.get(at).map(|(times, _)| *times);
+    let mut low = last.and_then(times).unwrap_or(0.0);
+    let Some(mut high) = times(last.map_or(0, |last| last + 1)) else {
+        return (low * all, last.is_some());
+    };
+    for _ in 0..HALVED {
         let middle = f64::midpoint(low, high);
-        if holds(middle) { low = middle } else { high = middle }
+        let said = load.at(middle, &load.deepest()).ok();
+        let holds = worst(said.as_ref(), questions).is_within(1.0);
+        if holds { low = middle } else { high = middle }
     }
     (low * all, false)
 }
 
-/// The prediction at some rates, up to the knee.
-fn predicted(load: &Load<'_>, iops: f64) -> Vec<Point> {
-    let most = CURVE_MOST * load.most();
-    let deepest = load.deepest();
-    let all = (1..=CURVE).map(|part| most * f64::from(part) / f64::from(CURVE));
-    let at = |times: f64| {
-        let found = load.at(times, &deepest).ok()?.remove(0).prediction;
+/// The prediction at these loads, up to the knee.
+fn predicted(rising: &Rising, iops: f64) -> Vec<Point> {
+    let at = |(times, said): &(f64, Option<Vec<Forecast>>)| {
+        let found = &said.as_ref()?.first()?.prediction;
         let point = Point { iops: times * iops, p99_ns: found.quantiles_ns[1] };
         (!found.is_beyond_knee).then_some(point)
     };
-    // Nothing may be said of the lowest ones.
-    all.map(at).skip_while(Option::is_none).map_while(|point| point).collect()
+    rising.iter().map_while(at).collect()
 }
 
 /// Whether the p99 is within the objective, whatever its interval.
 fn is_expected(said: &Forecast, question: &Question) -> bool {
+    load_of(said).is_within(question.p99_ns)
+}
+
+fn load_of(said: &Forecast) -> cells::Load {
     let one = &said.prediction;
-    !one.is_beyond_knee && one.quantiles_ns[1].value <= question.p99_ns
+    cells::Load { p99: one.quantiles_ns[1].value, is_served: !one.is_beyond_knee }
 }
 
 fn verdict(said: &Forecast, question: &Question) -> Verdict {

@@ -7,7 +7,7 @@ mod lost;
 mod metric;
 
 pub(crate) use estimate::{Estimate, Scale};
-pub(crate) use knee::{MOST_REACHED, knee};
+pub(crate) use knee::{Load, MOST_REACHED, bend, knee};
 pub(crate) use lost::is_spoilt;
 pub(crate) use metric::{Better, Metric, Part, Reading, is_better_if_less, is_of_a_repeat};
 use weft_load::Latency;

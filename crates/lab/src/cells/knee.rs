@@ -56,24 +56,55 @@ pub(crate) fn knee<'a>(cells: &Cells, curve: &[&'a Cell]) -> Option<Knee<'a>> {
     if points.len() < 3 {
         return None;
     }
-    let is_within = |(offered, _, cell): &(f64, Estimate, &Cell)| {
-        is_served(*offered, mean(cell, |repeat| Some(repeat.iops)).unwrap_or(0.0))
+    let load = |(offered, p99, cell): &(f64, Estimate, &Cell)| {
+        let iops = mean(cell, |repeat| Some(repeat.iops)).unwrap_or(0.0);
+        Load { p99: p99.mean, is_served: is_served(*offered, iops) }
     };
-    let by_latency = |(_, one): &(usize, f64), (_, other): &(usize, f64)| one.total_cmp(other);
-    let served = points.iter().enumerate().filter(|(_, point)| is_within(point));
-    let (from, least) = served.map(|(at, (_, p99, _))| (at, p99.mean)).min_by(by_latency)?;
-    let bound = LATENCY_TIMES * least;
-    let good = |point: &(f64, Estimate, &Cell)| point.1.mean <= bound && is_within(point);
-    let rising = points.get(from..)?;
-    let count = rising.iter().take_while(|point| good(point)).count();
-    let (.., cell) = rising.get(count.checked_sub(1)?)?;
-    let beyond = rising.get(count);
-    let unsure = beyond.filter(|point| is_within(point)).and_then(|(_, p99, cell)| {
-        Some((*cell, distinguish(p99, &Estimate::exact(bound)).refusal()?))
+    let loads: Vec<Load> = points.iter().map(load).collect();
+    let bend = bend(&loads, |least| LATENCY_TIMES * least)?;
+    let (.., cell) = points[bend.last];
+    let beyond = points.get(bend.last + 1);
+    let is_unsure = loads.get(bend.last + 1).is_some_and(|load| load.is_served);
+    let unsure = beyond.filter(|_| is_unsure).and_then(|(_, p99, cell)| {
+        Some((*cell, distinguish(p99, &Estimate::exact(bend.bound)).refusal()?))
     });
-    let ends = rising.first().into_iter().chain(beyond).map(|(.., cell)| *cell).collect();
-    let (is_last, is_first) = (count == rising.len(), from + count == 1);
-    Some(Knee { cell, is_last, is_first, ends, unsure })
+    let ends = points.get(bend.from).into_iter().chain(beyond).map(|(.., cell)| *cell).collect();
+    Some(Knee { cell, is_last: beyond.is_none(), is_first: bend.last == 0, ends, unsure })
+}
+
+/// What is at a load.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Load {
+    pub(crate) p99: f64,
+    /// Whether as much is served as arrives.
+    pub(crate) is_served: bool,
+}
+
+/// Where rising loads bend.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Bend {
+    /// Where p99 is least.
+    from: usize,
+    /// The last one from there on up to which all are served within the bound.
+    pub(crate) last: usize,
+    bound: f64,
+}
+
+/// Where loads in the order of their rates bend, by a bound that may depend on the least p99 of
+/// those that are served; none where none of them is within it.
+pub(crate) fn bend(rising: &[Load], bound: impl Fn(f64) -> f64) -> Option<Bend> {
+    let served = rising.iter().enumerate().filter(|(_, load)| load.is_served);
+    let (from, least) = served.min_by(|(_, one), (_, other)| one.p99.total_cmp(&other.p99))?;
+    let bound = bound(least.p99);
+    let count = rising[from..].iter().take_while(|load| load.is_within(bound)).count();
+    Some(Bend { from, last: (from + count).checked_sub(1).filter(|_| count > 0)?, bound })
+}
+
+impl Load {
+    /// Whether it is served within a bound.
+    pub(crate) fn is_within(self, bound: f64) -> bool {
+        self.is_served && self.p99 <= bound
+    }
 }
 
 fn mean(cell: &Cell, value: impl Fn(&super::Repeat) -> Option<f64>) -> Option<f64> {
