@@ -25,6 +25,9 @@ const SAMPLES: usize = 256;
 /// Most requests that a core serves in a turn.
 const TURN_MAX: usize = 64;
 
+/// Arrivals and ends of turns that are kept beside the heap, at the most.
+const SOON_MAX: usize = 8;
+
 /// A class that is so many times rarer than the others has fewer requests simulated.
 const RARE: usize = 10;
 
@@ -263,11 +266,25 @@ impl Link {
 }
 
 /// A moment, ordered by time and then by number, so that a simulation is the same on each machine.
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 struct Moment {
-    at: f64,
-    number: u64,
+    /// The time's bits, which are in the order of times from 0 on, and the number: most of a
+    /// simulation is to compare them.
+    order: u128,
     event: Event,
+}
+
+impl Moment {
+    /// None: all others come before it.
+    const NEVER: Self = Self { order: u128::MAX, event: Event::Arrival(usize::MAX) };
+
+    fn new(at: f64, number: u64, event: Event) -> Self {
+        Self { order: u128::from(at.max(0.0).to_bits()) << 64 | u128::from(number), event }
+    }
+
+    const fn at(&self) -> f64 {
+        f64::from_bits((self.order >> 64) as u64)
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -294,7 +311,7 @@ impl PartialOrd for Moment {
 
 impl Ord for Moment {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.at.total_cmp(&other.at).then(self.number.cmp(&other.number))
+        self.order.cmp(&other.order)
     }
 }
 
@@ -318,10 +335,15 @@ struct Simulation<'a> {
     target_cores: usize,
     now: f64,
     events: BinaryHeap<Reverse<Moment>>,
+    /// The next arrival of each class and the end of each core's turn: most moments are of these,
+    /// and a few of them need no heap.
+    soon: Vec<Moment>,
     number: u64,
     /// Those of the host first.
     cores: Vec<CoreState>,
     requests: Vec<Request>,
+    /// What no turn serves: its memory is used again.
+    spare: Vec<usize>,
     /// Those of the device; one where it has none.
     lanes: Vec<Lane>,
     /// Until when the link is in use, to the target and from it.
@@ -384,15 +406,18 @@ impl<'a> Simulation<'a> {
             let random = [1, 2, 3, 4].map(random);
             ClassState { class, held, under_way: 0, arrived: 0, latencies, random }
         };
+        let slots = classes.len() + cores[0] + cores[1];
         Self {
             classes: (0..).zip(classes).map(state).collect(),
             host_cores: cores[0],
             target_cores: cores[1],
             now: 0.0,
             events: BinaryHeap::new(),
+            soon: vec![Moment::NEVER; if slots > SOON_MAX { 0 } else { slots }],
             number: 0,
             cores: (0..cores[0] + cores[1]).map(|_| CoreState::new()).collect(),
             requests: Vec::new(),
+            spare: Vec::new(),
             lanes: Vec::new(),
             link_until: [0.0; 2],
             #[cfg(test)]
@@ -413,9 +438,9 @@ impl<'a> Simulation<'a> {
         let (mut ended, mut enough) = (0, 0);
         while enough < self.classes.len()
             && ended < most
-            && let Some(Reverse(moment)) = self.events.pop()
+            && let Some(moment) = self.next()
         {
-            self.now = moment.at;
+            self.now = moment.at();
             match moment.event {
                 Event::Arrival(class) => self.arrive(class),
                 Event::TurnEnd(core) => self.end_turn(core),
@@ -432,7 +457,25 @@ impl<'a> Simulation<'a> {
 
     fn schedule(&mut self, at: f64, event: Event) {
         self.number += 1;
-        self.events.push(Reverse(Moment { at, number: self.number, event }));
+        let moment = Moment::new(at, self.number, event);
+        let place = match event {
+            Event::Arrival(class) => class,
+            Event::TurnEnd(core) => self.classes.len() + core,
+            Event::Delayed(..) | Event::Freed(_) | Event::Linked(_) => usize::MAX,
+        };
+        match self.soon.get_mut(place).filter(|free| **free == Moment::NEVER) {
+            Some(free) => *free = moment,
+            None => self.events.push(Reverse(moment)),
+        }
+    }
+
+    fn next(&mut self) -> Option<Moment> {
+        let later = self.events.peek().map_or(u128::MAX, |Reverse(moment)| moment.order);
+        let soon = self.soon.iter_mut().min_by_key(|moment| moment.order);
+        match soon.filter(|moment| moment.order < later) {
+            Some(moment) => Some(std::mem::replace(moment, Moment::NEVER)),
+            None => self.events.pop().map(|Reverse(moment)| moment),
+        }
     }
 
     fn arrive(&mut self, class: usize) {
@@ -508,7 +551,9 @@ impl<'a> Simulation<'a> {
     }
 
     fn end_turn(&mut self, core: usize) {
-        for request in std::mem::take(&mut self.cores[core].serving) {
+        let mut served = std::mem::take(&mut self.spare);
+        std::mem::swap(&mut served, &mut self.cores[core].serving);
+        for request in served.drain(..) {
             match self.requests[request].stage {
                 Stage::Sent => self.wait_for_device(request),
                 Stage::Served => {
@@ -518,6 +563,7 @@ impl<'a> Simulation<'a> {
                 Stage::Received => self.end(request),
             }
         }
+        self.spare = served;
         self.begin_turn(core);
         (0..self.classes.len()).for_each(|class| self.admit(class));
     }
