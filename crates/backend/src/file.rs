@@ -107,8 +107,9 @@ impl FileFactory {
             log::warn!("{path} has {has}, which is more than its size=; it is not cut");
         }
         let block_bytes = choose_block_bytes(path, bytes, &options)?;
-        // What is not extended yet may have no block to try it with.
-        let is_tried = !options.is_trial || metadata.len() >= bytes || is_unnamed;
+        // What is not extended yet may have no block to try it with, and what has no name may be
+        // memory.
+        let is_tried = !options.is_trial || metadata.len() >= bytes;
         let direct = is_tried && choose_direct(path, &file, block_bytes, options.direct)?;
         let path = match is_unnamed {
             true => files::canonical(path),

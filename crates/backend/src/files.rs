@@ -1,7 +1,7 @@
 //! Files that are read, and replaced, as a whole.
 
 use crate::{StorageId, claim};
-use rustix::fs::{FallocateFlags, Mode, OFlags};
+use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags};
 use rustix::io::Errno;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -98,13 +98,13 @@ pub(crate) fn create_unnamed(path: &Path) -> io::Result<File> {
     let folder = folder_of(&path);
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     match rustix::fs::open(folder, flags, Mode::RUSR | Mode::WUSR) {
-        // Some file systems have no such files: it has a name for a moment.
+        // Some file systems, as 9p, have no such files, and lose one whose name is removed: one is
+        // made to see whether that is possible, and memory stands for it.
         Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {
             let named = folder.join(format!(".weft-{}", std::process::id()));
-            let options =
-                File::options().read(true).write(true).create_new(true).mode(0o600).open(&named);
-            let file = options?;
-            fs::remove_file(&named).map(|()| file)
+            File::options().write(true).create_new(true).mode(0o600).open(&named)?;
+            fs::remove_file(&named)?;
+            Ok(rustix::fs::memfd_create("weft", MemfdFlags::CLOEXEC)?.into())
         }
         made => Ok(made?.into()),
     }
