@@ -5,6 +5,7 @@
 //! ([`crate::cells::gate`]); [`ask`] has what is asked of a plan.
 
 mod ask;
+mod doubt;
 mod make;
 mod sweep;
 mod words;
