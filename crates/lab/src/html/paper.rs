@@ -206,17 +206,17 @@ impl Numbers<'_> {
         Some(NumberPair { shape, published, measured, gate })
     }
 
-    /// The measured number of each repeat.
+    /// The measured number of each repeat, in the form in which it is compared.
     fn spread(&self, result: &PublishedResult, whole: &NumberPair) -> Estimate {
         let of = |cells: &Cells| {
             let found = self.counterpart(result, cells).ok()?;
             let compared = self.compared(result, cells, &found)?;
-            (compared.shape == whole.shape).then_some(compared.measured)
+            (compared.shape == whole.shape).then(|| quotient(result, compared.measured))
         };
         let values: Vec<f64> =
             self.each.iter().filter_map(of).filter(|value| value.is_finite()).collect();
         let estimate = Estimate::of(&values, Scale::Log).filter(|estimate| estimate.count > 1);
-        estimate.unwrap_or_else(|| Estimate::pooled(whole.measured, values.len()))
+        estimate.unwrap_or_else(|| Estimate::pooled(quotient(result, whole.measured), values.len()))
     }
 }
 
@@ -227,7 +227,8 @@ fn verdict(
     spread: &Estimate,
     number: &dyn Fn(f64) -> String,
 ) -> Outcome {
-    let NumberPair { published, measured, .. } = *compared;
+    let [published, measured] =
+        [compared.published, compared.measured].map(|value| quotient(result, value));
     if let Some(why) = compared.gate.refusal() {
         return Outcome::Withheld(why);
     }
@@ -242,10 +243,29 @@ fn verdict(
         return Outcome::Alike;
     }
     let itself = compared.shape == Shape::Itself;
-    let around_one = !itself || ["x", "fraction"].contains(&result.unit.as_str());
+    let around_one =
+        !itself || ["x", "fraction"].contains(&result.unit.as_str()) || gain(result).is_some();
     let opposite = around_one && (published - 1.0) * (measured - 1.0) < 0.0;
     let how = if opposite { "in the opposite direction: " } else { "" };
-    Outcome::Differs(format!("{how}published {}, measured {}", number(published), number(measured)))
+    let (published, measured) = (number(compared.published), number(compared.measured));
+    Outcome::Differs(format!("{how}published {published}, measured {measured}"))
+}
+
+/// The sign of a gain in percent; none of other numbers.
+fn gain(result: &PublishedResult) -> Option<f64> {
+    match result.metric.as_str() {
+        "iops_improvement" | "p99_added_pct" => Some(1.0),
+        "p99_improvement"
+        | "p99_improvement_min"
+        | "p99_improvement_max"
+        | "target_cpu_per_gbps_saving_vs_tcp" => Some(-1.0),
+        _ => None,
+    }
+}
+
+/// What a number is compared by: a gain in percent is a quotient less one, and has its interval.
+fn quotient(result: &PublishedResult, value: f64) -> f64 {
+    gain(result).map_or(value, |sign| 1.0 + sign * value / 100.0)
 }
 
 /// What is compared.

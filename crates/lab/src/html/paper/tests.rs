@@ -526,3 +526,52 @@ fn nothing_of_a_machine_that_was_busy_has_a_verdict_beside_a_paper() {
     assert!(verdicts[0] > 20, "{verdicts:?}");
     assert_eq!(verdicts[1], 0);
 }
+
+/// What an improvement says in percent is its ratio, with the interval of that.
+#[test]
+fn an_improvement_has_the_verdict_of_its_ratio() {
+    let of = |polling: &str, repeats: [u64; 3]| {
+        let settings = [
+            (key::TRANSPORT, Value::from("tcp")),
+            (key::PATTERN, "randread".into()),
+            (key::BLOCK_BYTES, 4096u64.into()),
+            (key::DEPTH, 1u64.into()),
+            (key::HOST_POLLING, polling.into()),
+        ];
+        let each = (1..).zip(repeats);
+        let each =
+            each.map(|(repeat, us)| Record { repeat, ..record(Role::Plain, &settings, 1e5, us) });
+        each.collect::<Vec<Record>>()
+    };
+    let ratio = |polling: &str, us: f64| {
+        format!(
+            "transport = \"tcp\"\npattern = \"randread\"\nbs_bytes = 4096\nqd = 1\n\
+             metric = \"lat_p99\"\nvalue = {us:?}\nunit = \"us\"\n\
+             settings = {{ host_polling = \"{polling}\" }}\n{}",
+            if polling == "sleep" { "base = true\n" } else { "" }
+        )
+    };
+    let improvement = "metric = \"p99_improvement\"\nvalue = 9.3\nunit = \"%\"";
+    let results = [&ratio("sleep", 100.0), &ratio("spin", 90.7), improvement];
+    let published = published("pollable-queues", &results);
+    let kind = |outcome: &Outcome| match outcome {
+        Outcome::Alike => "alike",
+        Outcome::Differs(_) => "differs",
+        Outcome::Withheld(_) => "withheld",
+        Outcome::Ratio(_) | Outcome::Missing(_) => "none",
+    };
+    for (sleep, spin, expected) in [
+        ([4000, 4000, 4000], [120, 121, 122], "differs"),
+        // 93 to 99 %, by quotients that differ by a factor of seven.
+        ([4000, 2000, 8000], [800, 60, 1000], "withheld"),
+        ([100, 101, 102], [90, 91, 92], "alike"),
+        ([100, 101, 102], [200, 201, 202], "differs"),
+    ] {
+        let records = [of("sleep", sleep), of("spin", spin)].concat();
+        let cells = Cells::of(&records, &Environment::default());
+        let documents = paper_comparisons(&published, &cells, &plan("pollable-queues"));
+        let [_, ratio, gain] = &documents[0].rows[..] else { panic!("{documents:?}") };
+        assert_eq!(kind(&ratio.verdict), expected, "{ratio:?}");
+        assert_eq!(kind(&gain.verdict), expected, "{gain:?}");
+    }
+}
