@@ -23,7 +23,8 @@ pub(crate) struct Knee<'a> {
     pub(crate) is_first: bool,
     /// The load with the least p99, and the one beyond the bend.
     ends: Vec<&'a Cell>,
-    /// The next load, if its p99 cannot be told from twice the least one, and what that would take.
+    /// This load or the next one, if its p99 cannot be told from twice the least one, and what that
+    /// would take.
     unsure: Option<(&'a Cell, String)>,
 }
 
@@ -33,7 +34,8 @@ impl<'a> Knee<'a> {
         std::iter::once(self.cell).chain(self.ends.iter().copied()).collect()
     }
 
-    /// What follows a sentence about it: whether the next load is beyond it is not known.
+    /// What follows a sentence about it: whether it is within the bound, or the next load beyond
+    /// it, is not known.
     pub(crate) fn doubt(&self) -> String {
         let Some((cell, why)) = &self.unsure else { return String::new() };
         let load = cell.number(key::LOAD_PERCENT).unwrap_or_default();
@@ -64,8 +66,11 @@ pub(crate) fn knee<'a>(cells: &Cells, curve: &[&'a Cell]) -> Option<Knee<'a>> {
     let bend = bend(&loads, |least| LATENCY_TIMES * least)?;
     let (.., cell) = points[bend.last];
     let beyond = points.get(bend.last + 1);
-    let is_unsure = loads.get(bend.last + 1).is_some_and(|load| load.is_served);
-    let unsure = beyond.filter(|_| is_unsure).and_then(|(_, p99, cell)| {
+    let is_served = loads.get(bend.last + 1).is_some_and(|load| load.is_served);
+    // The least is within twice itself.
+    let own = points.get(bend.last).filter(|_| bend.last > bend.from);
+    let mut beside = own.into_iter().chain(beyond.filter(|_| is_served));
+    let unsure = beside.find_map(|(_, p99, cell)| {
         Some((*cell, distinguish(p99, &Estimate::exact(bend.bound)).refusal()?))
     });
     let ends = points.get(bend.from).into_iter().chain(beyond).map(|(.., cell)| *cell).collect();
@@ -147,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_load_beyond_that_cannot_be_told_from_the_bound_is_named() {
+    fn a_load_that_cannot_be_told_from_the_bound_is_named() {
         let of = |load: u64, repeats: [u64; 3]| {
             repeats.into_iter().zip(1u32..).map(move |(us, repeat)| {
                 let settings = [(key::LOAD_PERCENT, load.into())];
@@ -168,6 +173,9 @@ mod tests {
         let part = "; 70 % beside that: not distinguishable here: about ";
         assert!(near.starts_with(part) && near.ends_with(" repeats would be needed"), "{near}");
         assert_eq!(doubt([80, 81, 82]), "");
+        // The load itself, and not that beyond it.
+        let within = doubt([33, 38, 43]);
+        assert!(within.starts_with(part) && within.ends_with(" repeats would be needed"));
     }
 
     #[test]
