@@ -501,7 +501,9 @@ fn interference(cell: &Cell, alone: Option<&Cell>) -> Reading {
 }
 
 fn background(cells: &Cells, cell: &Cell) -> Reading {
-    let Some(background) = cells.background(cell) else { return Reading::Unknown };
+    // Alone means without one.
+    let background = cells.background(cell).filter(|_| cell.role != Role::Alone);
+    let Some(background) = background else { return Reading::Unknown };
     let reached = background.repeats.iter().filter_map(|repeat| {
         let offered = repeat.values.get(number::OFFERED_IOPS)?;
         (*offered > 0.0).then(|| repeat.iops / offered)

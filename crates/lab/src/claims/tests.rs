@@ -1,5 +1,6 @@
 //! Every claim of every built-in study, over made-up results, with every mark.
 
+mod parts;
 mod reasons;
 
 use weft_host::Transport;
