@@ -5,7 +5,7 @@ use super::make::{
     CLOSE, ClaimRows, Contender, ContenderValue, Judgement, NO_LOCAL, joined, listed,
 };
 use super::{Number, Row, Verdict};
-use crate::cells::gate::{Gate, Sentence, compare, gate};
+use crate::cells::gate::{Gate, Sentence, compare, distinguish, gate};
 use crate::cells::{Cell, Cells, Estimate, MOST_REACHED, Metric, Unit, knee, value_order};
 use crate::results::{Role, Value, key};
 use crate::units;
@@ -207,12 +207,35 @@ impl Ask {
             _ if found.estimate.interval().is_none() => {
                 (setting, Verdict::CannotTell, found.estimate.why_no_interval())
             }
-            _ if found.value == highest.value => {
-                (format!("highest at {setting}"), Verdict::Yes, "")
-            }
+            _ if found.value == highest.value => return self.highest(curve, highest),
             _ => (format!("near its highest from {setting} on"), Verdict::Yes, ""),
         };
         (at, verdict, why.to_owned())
+    }
+
+    /// Where a curve is highest: at one value if all others are apart from it.
+    fn highest(&self, curve: &[Point<'_>], highest: &Point<'_>) -> (String, Verdict, String) {
+        let setting = |point: &Point<'_>| units::setting(&self.along, point.value);
+        let why = |point: &Point<'_>| {
+            let told = distinguish(&point.estimate, &highest.estimate);
+            told.refusal().filter(|_| point.value != highest.value)
+        };
+        let Some(refusal) = curve.iter().find_map(why) else {
+            return (format!("highest at {}", setting(highest)), Verdict::Yes, String::new());
+        };
+        let is_near = |point: &Point<'_>| {
+            is_surely(&Estimate::ratio(&point.estimate, &highest.estimate), NEAR)
+        };
+        let behind = curve.iter().skip_while(|point| point.value != highest.value).skip(1);
+        if behind.clone().next().is_some() && behind.clone().all(is_near) {
+            let at = format!("near its highest from {} on", setting(highest));
+            return (at, Verdict::Yes, String::new());
+        }
+        let mut among =
+            curve.iter().filter(|point| point.value == highest.value || why(point).is_some());
+        let first = among.next().map(setting).unwrap_or_default();
+        let last = among.next_back().map(setting).unwrap_or_default();
+        (format!("highest from {first} to {last}"), Verdict::CannotTell, refusal)
     }
 
     /// What is said against a value of the setting that was measured beyond the last one of a
