@@ -4,9 +4,11 @@
 //! [`compare`] first. [`rule`] is the table: a mark forbids a sentence, is named in it, or does not
 //! concern it. A cell without a result forbids every sentence.
 
+use weft_advise::predict::is_served;
+
 use super::estimate::POOLED;
-use super::{Cell, Estimate, Metric};
-use crate::results::{Mark, key};
+use super::{Cell, Estimate, Metric, Repeat};
+use crate::results::{Mark, key, number};
 
 /// What a sentence says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -148,6 +150,7 @@ impl Gate {
         match self {
             Self::Allowed { .. } => None,
             Self::Forbidden { mark: None, .. } => Some("no result".to_owned()),
+            Self::Forbidden { mark: Some(Mark::OpenLoop), .. } => Some(ASKED.to_owned()),
             Self::Forbidden { mark: Some(mark), .. } => Some(mark.explained().to_owned()),
             Self::NotDistinguishable { repeats } => Some(not_distinguishable(*repeats)),
         }
@@ -185,12 +188,27 @@ fn not_distinguishable(repeats: RepeatsNeeded) -> String {
     format!("not distinguishable here: {needed}")
 }
 
+/// Why the rate of an open loop is no capacity.
+const ASKED: &str = "the rate that was asked for was served: the most is not known";
+
+/// Whether the rate of a cell is the one that was asked for.
+pub(crate) fn is_asked(metric: &Metric, cell: &Cell) -> bool {
+    let offered = |repeat: &Repeat| repeat.values.get(number::OFFERED_IOPS).copied();
+    let is_served = |repeat: &Repeat| offered(repeat).is_none_or(|of| is_served(of, repeat.iops));
+    ["iops", "bandwidth", "concurrency"].contains(&metric.name.as_str())
+        && cell.marks.contains(&Mark::OpenLoop)
+        && cell.repeats.iter().any(is_served)
+}
+
 /// Whether the marks of these cells allow a sentence about this metric.
 pub(crate) fn gate(sentence: Sentence, metric: &Metric, cells: &[&Cell]) -> Gate {
     let mut named: Vec<Mark> = Vec::new();
     for cell in cells {
         if !cell.is_measured() {
             return Gate::Forbidden { mark: None, cell: cell.label.clone() };
+        }
+        if sentence == Sentence::Capacity && is_asked(metric, cell) {
+            return Gate::Forbidden { mark: Some(Mark::OpenLoop), cell: cell.label.clone() };
         }
         for mark in cell.marks.iter().filter(|mark| !is_expected(**mark, metric, cell)) {
             let rules = [sentence, Sentence::Cost].map(|sentence| match rule(*mark, sentence) {

@@ -5,7 +5,7 @@ use super::make::{
     CLOSE, ClaimRows, Contender, ContenderValue, Judgement, NO_LOCAL, joined, listed,
 };
 use super::{Number, Row, Verdict};
-use crate::cells::gate::{Gate, Sentence, compare, distinguish, gate};
+use crate::cells::gate::{Gate, Sentence, compare, distinguish, gate, is_asked};
 use crate::cells::{Cell, Cells, Estimate, MOST_REACHED, Metric, Unit, knee, value_order};
 use crate::results::{Role, Value, key};
 use crate::units;
@@ -264,6 +264,10 @@ impl Ask {
             .cloned()
             .filter_map(|own| {
                 let base = local.curve.iter().find(|of| of.value == own.value)?.cell;
+                // Both have what they were asked for.
+                if [own.cell, base].iter().all(|cell| is_asked(&self.metric, cell)) {
+                    return None;
+                }
                 Some(Pair { share: self.metric.quotient(cells, own.cell, base)?, own, base })
             })
             .collect();

@@ -1,6 +1,7 @@
 //! A reason that a claim gives is true of its cells, whatever is missing or marked.
 
 use super::*;
+use crate::cells::gate::is_asked;
 use crate::cells::{Cell, Reading};
 use crate::claims::make::{Contender, NO_LOCAL};
 
@@ -179,6 +180,9 @@ impl<'a> Case<'a> {
             };
             return Some(self.everyone().filter(is_it).any(|cell| !cell.is_measured()));
         }
+        if why.starts_with("the rate that was asked for was served") {
+            return Some(self.everyone().any(|cell| is_asked(&self.ask.metric, cell)));
+        }
         if why == "no result" {
             return Some(self.everyone().any(|cell| !cell.is_measured()));
         }
@@ -320,13 +324,22 @@ fn is_spoilt(cell: &mut Cell) -> bool {
     true
 }
 
+/// An open loop below saturation.
+fn has_what_was_asked(cell: &mut Cell) -> bool {
+    cell.marks.push(Mark::OpenLoop);
+    for repeat in &mut cell.repeats {
+        repeat.values.insert(crate::results::number::OFFERED_IOPS.to_owned(), repeat.iops);
+    }
+    true
+}
+
 fn is_gone(_: &mut Cell) -> bool {
     false
 }
 
 /// Ways in which results are not what the plan wanted. The first three are of each place, and the
 /// others of all cells and of every second one.
-const DAMAGES: [(&str, Damage); 7] = [
+const DAMAGES: [(&str, Damage); 8] = [
     ("failed", fails),
     ("few requests", has_few_requests),
     ("gone", is_gone),
@@ -334,6 +347,7 @@ const DAMAGES: [(&str, Damage); 7] = [
     ("no CPU", has_no_cpu),
     ("one repeat", has_one_repeat),
     ("spoilt", is_spoilt),
+    ("an open loop", has_what_was_asked),
 ];
 type Place = fn(usize, &Cell) -> bool;
 const PLACES: [(&str, Place); 6] = [
