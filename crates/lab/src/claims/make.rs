@@ -207,7 +207,11 @@ impl Ask {
         if self.beside == Beside::Second {
             keys.retain(|key| !self.over.contains(key));
         }
-        let names_local = self.at.get(key::TRANSPORT) == Some(&"local".into());
+        // Where the values of the second setting are transports, a contender has no own one.
+        let is_of_all =
+            self.beside == Beside::Second && !keys.iter().any(|of| of == key::TRANSPORT);
+        let is_of_all = is_of_all && self.over.iter().any(|key| key == key::TRANSPORT);
+        let names_local = is_of_all || self.at.get(key::TRANSPORT) == Some(&"local".into());
         let mut contenders: Vec<(Vec<Option<&Value>>, Contender<'_>)> = Vec::new();
         for cell in asked {
             let values: Vec<Option<&Value>> = keys.iter().map(|key| cell.value(key)).collect();
@@ -219,6 +223,7 @@ impl Ask {
             let words: Vec<String> =
                 words.filter_map(|(key, value)| Some(units::setting(key, (*value)?))).collect();
             let name = match (words.is_empty(), cell.text(key::TRANSPORT)) {
+                (true, _) if is_of_all => "all cells".to_owned(),
                 (true, "") => "all cells".to_owned(),
                 (true, transport) => transport.to_owned(),
                 (false, _) => words.join(", "),

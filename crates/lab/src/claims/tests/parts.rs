@@ -43,6 +43,25 @@ fn a_curve_is_highest_at_one_value_only_if_the_others_are_apart() {
     assert_eq!(of(0.01, flat), told(Verdict::Yes, "near its highest from 8 KiB on"));
 }
 
+/// The first value of a setting beside the second one has no contender of the second's name.
+#[test]
+fn a_row_is_not_named_after_what_it_is_beside() {
+    let mut plan = plan("latency-cdf");
+    let answer = plan.answer.as_mut().expect("an answer");
+    answer.kind = AnswerKind::Beats;
+    (answer.over, answer.along) = (key::TRANSPORT.to_owned(), key::DEPTH.to_owned());
+    let points = [("local", 1, 1e5, 10), ("tcp", 1, 5e4, 20), ("local", 4, 4e5, 10)];
+    let mut records = points.map(|(name, depth, iops, us)| over(name, depth, iops, us)).to_vec();
+    records.push(over("tcp", 4, 1e5, 40));
+    let answer = of_records(&plan, &repeated(&records), &Environment::default());
+    let claim = answer.expect("an answer").claims.remove(0);
+    assert_eq!(claim.rows.len(), 2, "{claim:?}");
+    for row in &claim.rows {
+        assert!(!row.contender.contains("local") && !row.contender.contains("tcp"), "{row:?}");
+        assert_ne!(row.verdict, Verdict::Reference, "{row:?}");
+    }
+}
+
 #[test]
 fn a_tenant_alone_has_no_background() {
     let reached = Metric::named("background-reached").expect("a metric");
