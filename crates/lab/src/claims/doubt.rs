@@ -1,7 +1,8 @@
 //! Why a value is not told, and why the best one may be another.
 
+use super::Verdict;
 use super::ask::Ask;
-use super::make::{Contender, NO_LOCAL, listed};
+use super::make::{Contender, ContenderValue, Entry, NO_LOCAL, POINTS_NAMED, listed};
 use crate::cells::gate::gate;
 use crate::cells::{Cell, Cells, Reading};
 use crate::results::Status;
@@ -22,22 +23,82 @@ impl Ask {
     ) -> String {
         let is_left_out = |cell: &&&Cell| !telling.iter().any(|told| std::ptr::eq(*told, **cell));
         let why = |cell: &&Cell| {
-            let along = cell.value(&self.along).map(|value| units::setting(&self.along, value));
-            let place = [along.unwrap_or_default(), self.place(cell)];
-            let place = Some(listed(place)).filter(|place| !place.is_empty());
-            let place = place.unwrap_or_else(|| "another cell".to_owned());
+            let place = self.spot(cell);
             if !cell.is_measured() {
-                let is_failed = |of: &Status| !matches!(of, Status::Skipped { .. });
-                let is_failed = self.metric.is_rate() && cell.missing.iter().any(is_failed);
+                let is_failed = self.metric.is_rate() && may_run(cell);
                 return is_failed.then(|| format!("{place} has no result"));
             }
             let value = self.metric.read(cells, cell).mean()?;
             let made_from = self.metric.made_from(cells, cell);
             let refused = gate(self.sentence(), &self.metric, &made_from).reason()?;
-            let is_better = self.metric.is_better(value, best);
+            // What others took of it is not known, whatever its number.
+            let is_better = cell.is_spoilt() || self.metric.is_better(value, best);
             is_better.then(|| format!("{place} may be better: {refused}"))
         };
         of.cells.iter().filter(is_left_out).find_map(why).unwrap_or_default()
+    }
+
+    /// The point of a cell and its value of the setting along which something holds.
+    fn spot(&self, cell: &Cell) -> String {
+        let along = cell.value(&self.along).map(|value| units::setting(&self.along, value));
+        let place = listed([along.unwrap_or_default(), self.place(cell)]);
+        if place.is_empty() { "another cell".to_owned() } else { place }
+    }
+
+    /// Why a verdict about highest values beside local may be another one: a contender that is
+    /// worse was not measured where local was, or local that is no better may be so elsewhere.
+    pub(super) fn unlike(
+        &self,
+        cells: &Cells,
+        (of, own): (&Contender<'_>, &ContenderValue<'_>),
+        local: &ContenderValue<'_>,
+        verdict: Verdict,
+    ) -> Option<String> {
+        if self.is_typical || !self.metric.is_rate() {
+            return None;
+        }
+        let doubt = |of: &ContenderValue<'_>| Some(of.doubt.clone()).filter(|of| !of.is_empty());
+        let is_local_there = |cell: &&&Cell| {
+            let local = cells.local(cell).filter(|_| !cell.is_measured());
+            local.is_some_and(Cell::is_measured)
+        };
+        match verdict {
+            Verdict::No => doubt(own).or_else(|| {
+                let absent = of.cells.iter().find(is_local_there)?;
+                Some(format!("{} has no result", self.spot(absent)))
+            }),
+            Verdict::Yes => doubt(local).map(|why| format!("local: {why}")),
+            Verdict::CannotTell | Verdict::Reference | Verdict::Value => None,
+        }
+    }
+
+    /// Whether the value of a cell is told.
+    pub(super) fn is_told(&self, cells: &Cells, cell: &Cell) -> bool {
+        let from = self.metric.made_from(cells, cell);
+        cell.is_measured()
+            && self.metric.read(cells, cell).estimate().is_some()
+            && gate(self.sentence(), &self.metric, &from).refusal().is_none()
+    }
+
+    /// Over which of its points something is said of a contender; empty if it is over all of them.
+    pub(super) fn cover(&self, of: &Contender<'_>, is_told: impl Fn(&Cell) -> bool) -> String {
+        let mut points: Vec<(String, bool)> = Vec::new();
+        for cell in &of.cells {
+            let (place, is_told) = (self.spot(cell), is_told(cell));
+            match points.iter_mut().find(|(known, _)| *known == place) {
+                Some((_, told)) => *told |= is_told,
+                None => points.push((place, is_told)),
+            }
+        }
+        let missing: Vec<&str> =
+            points.iter().filter(|(_, told)| !told).map(|(place, _)| place.as_str()).collect();
+        let (told, all) = (points.len() - missing.len(), points.len());
+        if missing.is_empty() {
+            return String::new();
+        }
+        let named = missing.iter().take(POINTS_NAMED).copied().collect::<Vec<&str>>().join(" and ");
+        let more = if missing.len() > POINTS_NAMED { " and others" } else { "" };
+        format!("over {told} of {all} points, without {named}{more}")
     }
 
     /// Why these cells have no value.
@@ -79,4 +140,20 @@ impl Ask {
             .find_map(|cell| refused(&cell))
             .unwrap_or_else(|| self.why_missing(cells, of))
     }
+}
+
+/// Whether a cell has a result, or would have one if nothing had gone wrong.
+fn may_run(cell: &Cell) -> bool {
+    let is_failed = |of: &Status| !matches!(of, Status::Skipped { .. });
+    cell.is_measured() || cell.missing.iter().any(is_failed)
+}
+
+/// Why one of these contenders that has no value may be the best; one that cannot run here is not.
+pub(super) fn unknown_rival(entries: &[Entry<'_>]) -> Option<String> {
+    let remote = entries.iter().filter(|(of, _)| !of.is_local);
+    let mut possible = remote.filter(|(of, _)| of.cells.iter().any(|cell| may_run(cell)));
+    possible.find_map(|(of, found)| {
+        let why = found.as_ref().err()?;
+        Some(format!("{} may be better: {why}", of.name))
+    })
 }

@@ -1,7 +1,7 @@
 //! Makes claims from cells.
 
 use super::ask::{Ask, Beside};
-use super::doubt::NOT_MEASURED;
+use super::doubt::{NOT_MEASURED, unknown_rival};
 use super::{Claim, Number, Row, Verdict, marks_of, unit_name};
 use crate::cells::gate::{Gate, Sentence, compare, gate};
 use crate::cells::{Better, Cell, Cells, Estimate, Metric, Unit};
@@ -21,7 +21,7 @@ pub(super) const NO_LOCAL: &str = "local was not measured with its settings";
 const NOTHING_IN_COMMON: &str = "there is no point at which all of them have a value";
 
 /// Most points that are named.
-const POINTS_NAMED: usize = 4;
+pub(super) const POINTS_NAMED: usize = 4;
 
 /// Cells with the same values of all settings that distinguish contenders.
 #[derive(Clone, Debug)]
@@ -266,7 +266,7 @@ impl Ask {
             Some(why) => Err(why),
             None => Ok(ContenderValue {
                 doubt: self.doubt(cells, contender, &telling, estimate.mean),
-                ..ContenderValue::of_cell(estimate, self.place(cell), made_from)
+                ..ContenderValue::of_cell(estimate, self.seen(cells, contender, cell), made_from)
             }),
         }
     }
@@ -288,6 +288,11 @@ impl Ask {
         let words: Vec<String> =
             words.filter_map(|key| Some(units::setting(key, cell.value(key)?))).collect();
         words.join(", ")
+    }
+
+    /// The point of a cell, and over which points of its contender it was sought.
+    fn seen(&self, cells: &Cells, of: &Contender<'_>, cell: &Cell) -> String {
+        joined([self.place(cell), self.cover(of, |cell| self.is_told(cells, cell))])
     }
 
     /// How a value stands to another.
@@ -323,7 +328,14 @@ impl Ask {
         let is_sole = found().filter(|(_, found)| found.is_ok()).count() < 2;
         let doubt =
             |of: &ContenderValue<'_>| Some(of.doubt.clone()).filter(|doubt| !doubt.is_empty());
-        let doubt_of_any = || found().find_map(|(_, found)| doubt(found.as_ref().ok()?));
+        let of_any = |own: &ContenderValue<'_>| {
+            let why = found().find_map(|(of, found)| {
+                let (value, name) = (found.as_ref().ok()?, of.name.clone());
+                let name = if std::ptr::eq(value, own) { String::new() } else { name };
+                Some(listed([name, doubt(value)?]))
+            });
+            why.or_else(|| unknown_rival(&entries))
+        };
         for (contender, value) in &entries {
             let (Ok(own), Some(best)) = (value, best) else {
                 let why = value.as_ref().err().map_or("", String::as_str);
@@ -351,17 +363,21 @@ impl Ask {
                     let of: Vec<&Cell> = own.cells.iter().chain(&best.cells).copied().collect();
                     self.judged(&own.estimate, &best.estimate, &of)
                 }
-                true => self.leader(best, found().filter_map(|(_, found)| found.as_ref().ok())),
+                true => self.leader(best, &entries),
             };
             row.beside = row.beside.filter(|_| !judged.is_forbidden);
             (row.verdict, row.why) = (judged.verdict, judged.why);
-            if is_best {
+            // Of cells that forbid a comparison none is the best.
+            if is_best && !judged.is_forbidden {
                 made.leader = Some(made.rows.len());
             }
-            // What may be better elsewhere is neither the best nor worse than it.
-            if let Some(why) = if is_best { doubt_of_any() } else { doubt(own) }
-                && row.verdict != Verdict::CannotTell
-            {
+            // What may be better elsewhere is not worse than the best, and beside another that may
+            // be better none is the best or near it.
+            if let Some(why) = match row.verdict {
+                Verdict::CannotTell => None,
+                Verdict::No => doubt(own),
+                _ => of_any(own),
+            } {
                 (row.verdict, row.why) = (Verdict::CannotTell, why);
             }
             made.add(row, judged.marks);
@@ -402,31 +418,37 @@ impl Ask {
     }
 
     /// Whether what seems best is so: no other may be better by more than 5 %.
-    fn leader<'f>(
-        &self,
-        best: &ContenderValue<'_>,
-        others: impl Iterator<Item = &'f ContenderValue<'f>>,
-    ) -> Judgement {
+    fn leader(&self, best: &ContenderValue<'_>, entries: &[Entry<'_>]) -> Judgement {
         let mut judged = Judgement::of(gate(Sentence::Comparison, &self.metric, &best.cells), true);
-        for other in others.filter(|other| !std::ptr::eq(*other, best)) {
+        let told = entries.iter().filter(|(contender, _)| !contender.is_local);
+        let told = told.filter_map(|(of, found)| Some((&of.name, found.as_ref().ok()?)));
+        for (name, other) in told.filter(|(_, other)| !std::ptr::eq(*other, best)) {
+            if judged.verdict == Verdict::CannotTell {
+                break;
+            }
             let advantage = match self.metric.better {
                 Better::More => Estimate::ratio(&other.estimate, &best.estimate),
                 Better::Less => Estimate::ratio(&best.estimate, &other.estimate),
             };
             let bound = Estimate::exact(1.0 / (1.0 - CLOSE));
             let of = [&best.cells[..], &other.cells].concat();
-            let is_told = gate(Sentence::Comparison, &self.metric, &of).refusal().is_none();
-            if let (true, Gate::NotDistinguishable { repeats }) =
-                (is_told, compare(Sentence::Comparison, &self.metric, &of, &advantage, &bound))
-            {
-                return Judgement::of(Gate::NotDistinguishable { repeats }, false);
-            }
-            let named = gate(Sentence::Comparison, &self.metric, &of);
-            if let Gate::Allowed { named } = named {
-                judged.marks.extend(named);
+            match compare(Sentence::Comparison, &self.metric, &of, &advantage, &bound) {
+                Gate::Allowed { named } => judged.marks.extend(named),
+                refused => {
+                    let is_marked = matches!(refused, Gate::Forbidden { .. });
+                    judged = Judgement { is_forbidden: false, ..Judgement::of(refused, false) };
+                    if is_marked {
+                        judged.why = format!("{name} may be better: {}", judged.why);
+                    }
+                }
             }
         }
-        judged
+        match best.estimate.why_no_interval() {
+            why if !why.is_empty() && judged.verdict == Verdict::Yes => {
+                Judgement { verdict: Verdict::CannotTell, why: why.to_owned(), ..judged }
+            }
+            _ => judged,
+        }
     }
 
     /// The value of each contender: its best, or the mean over the points that all of them have
@@ -557,7 +579,8 @@ impl Ask {
             let there = |place: &String| {
                 let of = at(values, place)?;
                 let made_from = self.metric.made_from(cells, of.cell);
-                Some(ContenderValue::of_cell(of.estimate, place.clone(), made_from))
+                let seen = self.seen(cells, &contender, of.cell);
+                Some(ContenderValue::of_cell(of.estimate, seen, made_from))
             };
             let found = match (&common, found) {
                 (Some((_, place)), Ok(found)) => Ok(there(place).unwrap_or(found)),
@@ -621,7 +644,11 @@ impl Ask {
             let unit = if is_time { Unit::Time } else { Unit::Share };
             row.beside = Some(Number::of(unit, &beside));
             row.beside = row.beside.filter(|_| !judged.is_forbidden);
-            (row.verdict, row.why) = (judged.verdict, judged.why);
+            let unlike = self.unlike(cells, (contender, own), &local, judged.verdict);
+            (row.verdict, row.why) = match unlike {
+                Some(why) => (Verdict::CannotTell, why),
+                None => (judged.verdict, judged.why),
+            };
             if !is_time {
                 row.at = joined([row.at, self.others(cells, contender, &own.cells)]);
             }

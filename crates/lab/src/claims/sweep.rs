@@ -146,6 +146,7 @@ impl Ask {
             (verdict, why) = (Verdict::CannotTell, doubt);
         }
         let mut row = self.row(contender, found, at);
+        row.at = joined([row.at, self.cover(contender, |cell| self.is_told(cells, cell))]);
         (row.verdict, row.why) = (verdict, why);
         let twin = local.iter().find(|point| point.value == found.value && !contender.is_local);
         let mut marks = named(gate);
@@ -310,6 +311,11 @@ impl Ask {
         if judged.verdict == Verdict::CannotTell && !is_found && judged.marks.is_empty() {
             row.at = setting;
         }
+        let is_paired = |cell: &Cell| {
+            let own = cell.value(&self.along);
+            pairs.iter().any(|pair| Some(pair.own.value) == own) && self.is_told(cells, cell)
+        };
+        row.at = joined([row.at, self.cover(contender, is_paired)]);
         row.cells.push(pair.base.id.clone());
         row.beside = Some(Number::of(Unit::Share, &pair.share));
         (row.verdict, row.why) = (judged.verdict, judged.why);
@@ -445,7 +451,8 @@ impl Ask {
                 format!(", worst at {load}: {}", units::show(self.times(), point.estimate.mean))
             });
         let (mut row, _) = self.relative(cells, contender, highest);
-        row.at = format!("{setting}{onset}{worst}");
+        let cover = self.cover(contender, |cell| self.is_told(cells, cell));
+        row.at = joined([format!("{setting}{onset}{worst}"), cover]);
         (row.verdict, row.why) = (judged.verdict, judged.why);
         made.add(row, judged.marks);
     }
@@ -491,7 +498,8 @@ impl Ask {
         }
         let (mut row, gate) = self.relative(cells, contender, point);
         row.why = why;
-        (row.at, row.verdict) = (at, verdict);
+        row.at = joined([at, self.cover(contender, |cell| self.is_told(cells, cell))]);
+        row.verdict = verdict;
         made.add(row, named(gate));
     }
 
@@ -543,6 +551,9 @@ impl Ask {
             Number::of(p99.unit, &latency).told()
         );
         let point = Point { value: &Value::Integer(0), cell: bend.cell, estimate: rate };
+        let has_p99 =
+            |cell: &Cell| cell.is_measured() && p99.read(cells, cell).estimate().is_some();
+        let at = joined([at, self.cover(contender, has_p99)]);
         let mut row = self.row(contender, &point, at);
         row.beside = capacity.map(|of| Number::of(Unit::Share, &Estimate::ratio(&rate, &of)));
         let doubt = bend.doubt();

@@ -43,6 +43,19 @@ fn a_curve_is_highest_at_one_value_only_if_the_others_are_apart() {
     assert_eq!(of(0.01, flat), told(Verdict::Yes, "near its highest from 8 KiB on"));
 }
 
+#[test]
+fn what_is_said_of_a_part_of_the_points_says_which() {
+    let all = [4, 8, 16].map(|kib| ("tcp", kib, about(1e5 * kib as f64, 0.001)));
+    let local = [4, 8, 16, 32].map(|kib| ("local", kib, about(1e7, 0.001)));
+    let points = [&all[..], &local].concat();
+    for study in ["size-sweep", "overhead-b-app"] {
+        let whole = swept(study, &points, &[]);
+        assert!(!whole.at.contains("points"), "{whole:?}");
+        let part = swept(study, &points, &[("tcp", 32)]);
+        assert!(part.at.ends_with("over 3 of 4 points, without 32 KiB"), "{part:?}");
+    }
+}
+
 /// The first value of a setting beside the second one has no contender of the second's name.
 #[test]
 fn a_row_is_not_named_after_what_it_is_beside() {

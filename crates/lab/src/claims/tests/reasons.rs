@@ -1,8 +1,9 @@
 //! A reason that a claim gives is true of its cells, whatever is missing or marked.
 
 use super::*;
-use crate::cells::gate::is_asked;
+use crate::cells::gate::{gate, is_asked};
 use crate::cells::{Cell, Reading};
+use crate::claims::ask::Beside;
 use crate::claims::make::{Contender, NO_LOCAL};
 
 /// What a reason is held against.
@@ -115,6 +116,9 @@ impl<'a> Case<'a> {
             return self.holds(rest);
         }
         if let Some((place, rest)) = why.split_once(" may be better: ") {
+            if let Some(rival) = self.all.iter().find(|of| !of.is_local && of.name == place) {
+                return Case { own: &rival.cells, ..*self }.holds(rest);
+            }
             let is_there = self.own.iter().any(|cell| cell.is_measured());
             return Some(is_there && !place.is_empty() && self.holds(rest)?);
         }
@@ -213,6 +217,113 @@ impl<'a> Case<'a> {
     }
 }
 
+/// What a verdict needs, whatever is missing or marked.
+impl Case<'_> {
+    fn holds_what_it_decides(&self, claim: &Claim, context: &str) {
+        let row = self.row;
+        let is_peak = self.ask.metric.is_rate() && !self.ask.is_typical;
+        let best = format!("the best is {} with", row.contender);
+        if claim.consequence.contains(&best) {
+            let own: Vec<&Cell> =
+                self.own.iter().copied().filter(|cell| row.cells.contains(&cell.id)).collect();
+            let told = gate(Sentence::Comparison, &self.ask.metric, &own);
+            assert_eq!(told.refusal(), None, "its cells forbid it: {context}");
+        }
+        if !matches!(row.verdict, Verdict::Yes | Verdict::No) {
+            return;
+        }
+        assert!(row.value.as_ref().is_none_or(has_an_interval), "no interval: {context}");
+        let own = self.measured().filter(|cell| row.cells.contains(&cell.id));
+        let own: Vec<&Cell> = own.collect();
+        let peaks = [Beside::Best, Beside::Local, Beside::Highest];
+        if is_peak && peaks.contains(&self.ask.beside) {
+            let mut own = own.iter();
+            assert!(!own.any(|cell| is_asked(&self.ask.metric, cell)), "asked for: {context}");
+        }
+        self.holds_beside_others(claim, &own, context);
+        self.says_of_which_points(context);
+    }
+
+    fn holds_beside_others(&self, claim: &Claim, own: &[&Cell], context: &str) {
+        let is_peak = self.ask.metric.is_rate() && !self.ask.is_typical;
+        let is_failed = |cell: &&Cell| {
+            let mut missing = cell.missing.iter();
+            !cell.is_measured() && missing.any(|of| !matches!(of, Status::Skipped { .. }))
+        };
+        match self.ask.beside {
+            // Beside one of which nothing is known none is the best, or near it.
+            Beside::Best if self.row.verdict == Verdict::Yes => {
+                let is_open = |of: &&Contender<'_>| {
+                    let may_run = |cell: &Cell| cell.is_measured() || is_failed(&cell);
+                    !of.is_local && of.cells.iter().any(|cell| may_run(cell))
+                };
+                for rival in self.all.iter().filter(is_open) {
+                    let row = claim.rows.iter().find(|row| row.contender == rival.name);
+                    let value = row.and_then(|row| row.value.as_ref());
+                    assert!(value.is_some_and(has_an_interval), "{}: {context}", rival.name);
+                }
+            }
+            // Where local was and it was not, it may reach more.
+            Beside::Local if is_peak && self.row.verdict == Verdict::No => {
+                let is_short = |cell: &&Cell| {
+                    let local = self.cells.local(cell);
+                    is_failed(cell)
+                        || !cell.is_measured() && local.is_some_and(|local| local.is_measured())
+                        || cell.is_measured() && cell.is_spoilt()
+                };
+                assert!(!self.own.iter().any(is_short), "{context}");
+            }
+            // Where a curve is highest at one value, no other may be as high.
+            Beside::Highest if self.row.at.starts_with("highest at") => {
+                let top = self.reading(own[0]).estimate().expect("a value");
+                let mut best: Vec<(&Value, Estimate)> = Vec::new();
+                for cell in self.measured().filter(|cell| self.ask.is_told(self.cells, cell)) {
+                    let Some(value) = cell.value(&self.ask.along) else { continue };
+                    let estimate = self.reading(cell).estimate().expect("a value");
+                    match best.iter_mut().find(|(known, _)| *known == value) {
+                        Some((_, most)) if estimate.mean > most.mean => *most = estimate,
+                        Some(_) => {}
+                        None => best.push((value, estimate)),
+                    }
+                }
+                best.retain(|(value, _)| own[0].value(&self.ask.along) != Some(*value));
+                for (value, of) in best {
+                    assert!(of.is_apart_from(&top), "{value}: {context}");
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// What is said of a part of the points says so.
+    fn says_of_which_points(&self, context: &str) {
+        let at = &self.row.at;
+        let is_peak = self.ask.metric.is_rate() && !self.ask.is_typical;
+        let is_sought = match self.ask.beside {
+            Beside::Best | Beside::Local => is_peak,
+            Beside::Second | Beside::Capacity => false,
+            Beside::Highest | Beside::Parity | Beside::Alone | Beside::Borne => true,
+        };
+        let has = |place: &str| self.measured().any(|cell| place_of(self.ask, cell) == place);
+        let absent = self.own.iter().map(|cell| place_of(self.ask, cell));
+        let absent: Vec<String> = absent.filter(|place| !has(place)).collect();
+        if is_sought && let Some(first) = absent.first() {
+            let is_said = at.contains(" points, without ") && at.contains(first.as_str());
+            assert!(is_said || at.contains(" and others"), "without {first}: {context}");
+        }
+    }
+}
+
+fn has_an_interval(number: &Number) -> bool {
+    number.interval.as_ref().is_some_and(|interval| interval.kind != BOTH)
+}
+
+fn place_of(ask: &Ask, cell: &Cell) -> String {
+    let along = cell.value(&ask.along).map(|value| units::setting(&ask.along, value));
+    let place = [along.unwrap_or_default(), ask.place(cell)];
+    crate::claims::make::listed(place)
+}
+
 fn is_relative(name: &str) -> bool {
     let names =
         ["delta", "share-of-local", "concurrency", "latency-interference", "throughput-sustained"];
@@ -263,6 +374,7 @@ fn check(plan: &Plan, cells: &Cells, what: &str) -> usize {
             for end in [", the last that was measured", ", the highest that was"] {
                 assert!(!row.at.contains(end) || is_an_end(&case), "{}", context(row));
             }
+            case.holds_what_it_decides(&claim, &context(row));
             if row.why.is_empty() {
                 continue;
             }
@@ -324,6 +436,14 @@ fn is_spoilt(cell: &mut Cell) -> bool {
     true
 }
 
+fn has_a_wide_spread(cell: &mut Cell) -> bool {
+    for (repeat, share) in cell.repeats.iter_mut().zip([0.8, 1.0, 1.2]) {
+        repeat.iops *= share;
+        repeat.bytes_per_second *= share;
+    }
+    true
+}
+
 /// An open loop below saturation.
 fn has_what_was_asked(cell: &mut Cell) -> bool {
     cell.marks.push(Mark::OpenLoop);
@@ -339,7 +459,7 @@ fn is_gone(_: &mut Cell) -> bool {
 
 /// Ways in which results are not what the plan wanted. The first three are of each place, and the
 /// others of all cells and of every second one.
-const DAMAGES: [(&str, Damage); 8] = [
+const DAMAGES: [(&str, Damage); 9] = [
     ("failed", fails),
     ("few requests", has_few_requests),
     ("gone", is_gone),
@@ -347,6 +467,7 @@ const DAMAGES: [(&str, Damage); 8] = [
     ("no CPU", has_no_cpu),
     ("one repeat", has_one_repeat),
     ("spoilt", is_spoilt),
+    ("a wide spread", has_a_wide_spread),
     ("an open loop", has_what_was_asked),
 ];
 type Place = fn(usize, &Cell) -> bool;
