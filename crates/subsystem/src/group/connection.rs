@@ -341,7 +341,14 @@ impl Connection {
     /// The same of a connection that has work.
     pub(super) fn tenant_with_work(&mut self, core: &mut Core) -> Option<TenantId> {
         match &mut self.role {
-            Role::Io(io) if self.transport.has_events() || io.has_copies() => io.enter_tenant(core),
+            Role::Io(io)
+                if self.transport.has_events()
+                    || io.has_copies()
+                    || core.schedule.shares.is_divided()
+                        && core.devices.pieces().has_next_of(self.id.index) =>
+            {
+                io.enter_tenant(core)
+            }
             _ => None,
         }
     }

@@ -53,7 +53,9 @@ pub(crate) struct Context<'a> {
 impl Core {
     /// What the turn does next.
     pub(crate) fn next_work(&mut self) -> Option<Work> {
-        self.schedule.next(self.devices.has_next_piece())
+        // Of several tenants each has its pieces in its turn.
+        let has_piece = self.devices.pieces().has_next() && !self.schedule.shares.is_divided();
+        self.schedule.next(has_piece)
     }
 
     /// Whether an express queue may have something that is to be served before anything else.

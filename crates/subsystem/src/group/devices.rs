@@ -10,7 +10,7 @@ use weft_reactor::{Owner, Reactor};
 use weft_transport::Slot;
 
 use super::owners::DEVICES;
-use super::schedule::{DeviceWindow, ExpressDelay, Pieces};
+use super::schedule::{DeviceWindow, ExpressDelay, Pieces, is_long, turn_bytes};
 use crate::shared::ids::DeviceId;
 use crate::shared::snapshot::ServedDevice;
 use crate::shared::statistics::CounterWriter;
@@ -32,6 +32,8 @@ pub(crate) struct Devices {
     pieces: Pieces,
     /// Large ones are to be, and devices have windows: there are express queues.
     is_express: bool,
+    /// Large ones are to be: each piece is time of its tenant.
+    is_divided: bool,
     express_delay: ExpressDelay,
     /// A request has failed on a device that has lost writes.
     lost_writes: bool,
@@ -184,7 +186,9 @@ impl Devices {
         }
         let geometry = handle.device.geometry();
         self.counters.count(slot, geometry.block_bytes, &operation);
-        if self.is_express && self.pieces.take(device, tag, &operation, geometry) {
+        if (self.is_express || self.is_divided)
+            && self.pieces.take(origin(tag).0, device, tag, &operation, geometry)
+        {
             return true;
         }
         let request = Request { tag, operation };
@@ -213,14 +217,34 @@ impl Devices {
         }
     }
 
-    /// Whether a piece of a request may begin.
-    pub(crate) fn has_next_piece(&self) -> bool {
-        self.pieces.has_next()
+    /// Whether several tenants share the group: then large requests without data are executed in
+    /// pieces.
+    pub(crate) const fn set_divided(&mut self, is_divided: bool) {
+        self.is_divided = is_divided;
     }
 
-    /// Begins a piece of a request, if there is one. The tag of the request.
-    pub(crate) fn begin_piece(&mut self, reactor: &mut Reactor) -> Option<u64> {
-        let (device, tag, operation) = self.pieces.next()?;
+    /// Requests that are executed in pieces.
+    pub(crate) const fn pieces(&self) -> &Pieces {
+        &self.pieces
+    }
+
+    /// What a request without data takes of a turn, in bytes; of one in pieces only these do.
+    pub(crate) fn turn_bytes(&mut self, device: u32, operation: &Operation) -> usize {
+        let is_pieced = self.is_express || self.is_divided;
+        if !is_long(operation) {
+            return 0;
+        }
+        let handle = self.find(DeviceId(device));
+        handle.map_or(0, |one| turn_bytes(operation, one.device.geometry(), is_pieced))
+    }
+
+    /// Begins a piece of a request of a connection, or of any, if there is one. The tag of the
+    /// request.
+    pub(crate) fn begin_piece(&mut self, of: Option<usize>, reactor: &mut Reactor) -> Option<u64> {
+        let (device, tag, operation) = match of {
+            Some(of) => self.pieces.next_of(of),
+            None => self.pieces.next(),
+        }?;
         // A device stays as long as it has requests in pieces.
         if let Some(Some(handle)) = self.handles.get_mut(DeviceId(device).slot()) {
             handle.device.submit(reactor, Request { tag, operation });

@@ -652,7 +652,8 @@ impl Io {
             Err(status) => return self.end(slot, &device, status, context),
         };
         let bytes = device.transfer.bytes();
-        context.core.schedule.allowance.spend(bytes);
+        let turn_bytes = context.core.devices.turn_bytes(device.device, &operation);
+        context.core.schedule.allowance.spend(bytes.max(turn_bytes));
         self.trace_submitted(slot, bytes, context.core);
         if let Some(meter) = &mut self.meter {
             meter.submit(slot, &device.operation, context.core.time());

@@ -3,7 +3,8 @@
 //! [`Schedule::next`] says what a turn does next. (What one command waits for on its way, and in
 //! which order, is in ARCHITECTURE.md.)
 //!
-//! 1. a piece of a large request without data, and one of each Copy command;
+//! 1. a piece of a large request without data, and one of each Copy command; of several tenants
+//!    each has them in its turn (3);
 //! 2. what a rate limit lets go on ([`limits`]), one command of each flow in turn;
 //! 3. connections with events: I/O queues with commands by the shares of their [`tenants`], and
 //!    before them the others in the order in which they came;
@@ -30,7 +31,7 @@ pub(crate) use self::allowance::{Allowance, SuspendedAllowance};
 pub(crate) use self::class::{Express, QueueClass};
 pub(crate) use self::limits::{Charge, FlowKey, LimitAnswer, Throttle, WaitingFlow};
 pub(crate) use self::memory::{Memory, MemoryTry};
-pub(crate) use self::pieces::Pieces;
+pub(crate) use self::pieces::{PIECE_TURN_BYTES, Pieces, is_long, turn_bytes};
 pub(crate) use self::tenants::{Shares, TenantId, TenantKey, Visit};
 pub(crate) use self::window::{DeviceWindow, ExpressDelay};
 

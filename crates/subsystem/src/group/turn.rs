@@ -7,7 +7,9 @@ use weft_transport::CloseReason;
 
 use super::connection::{Placement, Role, TurnState};
 use super::owners::STALL_TIMER;
-use super::schedule::{LimitAnswer, MemoryTry, TenantId, Visit, WaitingFlow, Work};
+use super::schedule::{
+    LimitAnswer, MemoryTry, PIECE_TURN_BYTES, TenantId, Visit, WaitingFlow, Work,
+};
 use super::{Group, devices};
 
 impl Group {
@@ -19,6 +21,7 @@ impl Group {
         }
         let (now, is_stopping) = (self.core.reactor.turn_time(), self.core.is_stopping);
         self.core.schedule.begin_turn(now, is_stopping);
+        self.queue_pieces();
         self.update_controllers();
         loop {
             while let Some(work) = self.core.next_work() {
@@ -71,10 +74,40 @@ impl Group {
 
     /// Begins a piece of a large request without data; express queues come between two of them.
     fn begin_piece(&mut self) {
-        let Some(tag) = self.core.devices.begin_piece(&mut self.core.reactor) else { return };
+        let Some(tag) = self.core.devices.begin_piece(None, &mut self.core.reactor) else { return };
         self.complete();
         self.serve_express();
         self.charge(devices::origin(tag).0);
+    }
+
+    /// Where tenants share the group's time, connections wait for their tenants' turns with their
+    /// pieces as with commands.
+    fn queue_pieces(&mut self) {
+        let is_divided = self.core.schedule.shares.is_divided();
+        self.core.devices.set_divided(is_divided);
+        if !is_divided || !self.core.devices.pieces().has_next() {
+            return;
+        }
+        for index in self.core.devices.pieces().connections() {
+            let Some(mut connection) = self.connections.take(index) else { continue };
+            let tenant = connection.tenant_with_work(&mut self.core);
+            if tenant.is_some() {
+                connection.mark_active(&mut self.core);
+            }
+            self.connections.put(connection);
+            // A connection that has ended is no tenant's.
+            if tenant.is_none() {
+                self.begin_piece_of(index);
+            }
+        }
+    }
+
+    /// Begins a piece of a request of a connection, if there is one.
+    fn begin_piece_of(&mut self, index: usize) {
+        if self.core.devices.begin_piece(Some(index), &mut self.core.reactor).is_some() {
+            self.core.schedule.allowance.spend(PIECE_TURN_BYTES);
+            self.serve_express();
+        }
     }
 
     /// The first command of a flow that has waited for a rate limit asks again.
@@ -133,6 +166,7 @@ impl Group {
         let begun = self.core.schedule.allowance.begin_visit(visit.bytes);
         self.handle_events(index);
         if self.core.schedule.shares.is_divided() {
+            self.begin_piece_of(index);
             // What a device does at once is its tenant's time.
             self.core.devices.flush(&mut self.core.reactor);
         }
@@ -250,7 +284,7 @@ impl Group {
         self.core.schedule.has_left()
             || !self.deferred.is_empty()
             || !self.set_aside.is_empty()
-            || self.core.devices.has_next_piece()
+            || self.core.devices.pieces().has_next()
             || self.core.devices.have_next()
             || !self.outdated.is_empty()
     }

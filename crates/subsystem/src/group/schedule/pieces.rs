@@ -1,6 +1,7 @@
-//! Large requests without data, executed in pieces, so that an express queue is served between.
+//! Large requests without data, executed in pieces, so that an express queue is served between, and
+//! that each piece is time of its tenant.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use weft_backend::{Geometry, Operation};
 
@@ -10,11 +11,34 @@ const ZERO_BYTES: u64 = 256 << 10;
 /// Bytes that a piece deallocates.
 const DISCARD_BYTES: u64 = 1 << 20;
 
+/// What a piece takes of a turn, in bytes: a device zeroes memory faster than it copies data.
+pub(crate) const PIECE_TURN_BYTES: usize = 64 << 10;
+
+/// What a request without data takes of a turn, in bytes; if it is executed in pieces, only these
+/// do.
+pub(crate) fn turn_bytes(operation: &Operation, geometry: &Geometry, is_pieced: bool) -> usize {
+    let Some(kind) = Kind::of(operation) else { return 0 };
+    let blocks: u64 = operation.ranges().map(|(_, nlb)| u64::from(nlb)).sum();
+    let bytes = blocks.saturating_mul(geometry.block_bytes.into());
+    if is_pieced && bytes > kind.bytes() {
+        return 0;
+    }
+    let part = bytes.saturating_mul(PIECE_TURN_BYTES as u64) / kind.bytes();
+    usize::try_from(part).unwrap_or(usize::MAX)
+}
+
+/// Whether a request has no data, and may take long.
+pub(crate) const fn is_long(operation: &Operation) -> bool {
+    Kind::of(operation).is_some()
+}
+
 /// Requests that are executed in pieces.
 #[derive(Debug, Default)]
 pub(crate) struct Pieces {
-    /// Those whose next piece may begin, in their order.
-    waiting: VecDeque<PiecedRequest>,
+    /// Those whose next piece may begin, by connection, in their order.
+    waiting: BTreeMap<usize, VecDeque<PiecedRequest>>,
+    /// The connection that was served last.
+    last: usize,
     /// Those that a device has a piece of.
     begun: Vec<PiecedRequest>,
 }
@@ -22,6 +46,7 @@ pub(crate) struct Pieces {
 /// A request.
 #[derive(Debug)]
 struct PiecedRequest {
+    connection: usize,
     device: u32,
     tag: u64,
     kind: Kind,
@@ -61,9 +86,11 @@ impl Kind {
 }
 
 impl Pieces {
-    /// Takes a request that is to be executed in pieces. `false`: it is to be executed as it is.
+    /// Takes a request of a connection that is to be executed in pieces. `false`: it is to be
+    /// executed as it is.
     pub(crate) fn take(
         &mut self,
+        connection: usize,
         device: u32,
         tag: u64,
         operation: &Operation,
@@ -79,17 +106,46 @@ impl Pieces {
             return false;
         }
         let ranges = operation.ranges().collect();
-        self.waiting.push_back(PiecedRequest { device, tag, kind, ranges, blocks, alignment });
+        let request = PiecedRequest { connection, device, tag, kind, ranges, blocks, alignment };
+        self.wait(request);
         true
     }
 
-    /// The next piece, with its device and tag; [`ended`](Self::ended) takes its end.
+    fn wait(&mut self, request: PiecedRequest) {
+        self.waiting.entry(request.connection).or_default().push_back(request);
+    }
+
+    /// The next piece, of connections in turn, with its device and tag; [`ended`](Self::ended) takes
+    /// its end.
     pub(crate) fn next(&mut self) -> Option<(u32, u64, Operation)> {
-        let mut request = self.waiting.pop_front()?;
+        let mut behind = self.waiting.range(self.last.saturating_add(1)..);
+        let (connection, _) = behind.next().or_else(|| self.waiting.first_key_value())?;
+        self.last = *connection;
+        self.next_of(self.last)
+    }
+
+    /// The next piece of a connection.
+    pub(crate) fn next_of(&mut self, connection: usize) -> Option<(u32, u64, Operation)> {
+        let waiting = self.waiting.get_mut(&connection)?;
+        let request = waiting.pop_front();
+        if waiting.is_empty() {
+            self.waiting.remove(&connection);
+        }
+        let mut request = request?;
         let operation = request.next();
         let (device, tag) = (request.device, request.tag);
         self.begun.push(request);
         Some((device, tag, operation))
+    }
+
+    /// Whether a piece of a connection may begin.
+    pub(crate) fn has_next_of(&self, connection: usize) -> bool {
+        !self.waiting.is_empty() && self.waiting.contains_key(&connection)
+    }
+
+    /// The connections of which a piece may begin.
+    pub(crate) fn connections(&self) -> Vec<usize> {
+        self.waiting.keys().copied().collect()
     }
 
     /// A request of a device has ended, or a piece of one. Whether it was all of it.
@@ -99,7 +155,7 @@ impl Pieces {
         let request = self.begun.swap_remove(place);
         let has_more = is_success && !request.ranges.is_empty();
         if has_more {
-            self.waiting.push_back(request);
+            self.wait(request);
         }
         !has_more
     }
@@ -116,7 +172,7 @@ impl Pieces {
 
     /// Whether one is for a device.
     pub(crate) fn has_any_for(&self, device: u32) -> bool {
-        self.waiting.iter().chain(&self.begun).any(|request| request.device == device)
+        self.waiting.values().flatten().chain(&self.begun).any(|request| request.device == device)
     }
 }
 
@@ -184,7 +240,7 @@ mod tests {
             let blocks: Vec<u64> = operation.ranges().flat_map(all).collect();
             let most = if kind == 2 { 256 } else { 64 };
             let mut pieces = Pieces::default();
-            prop_assert_eq!(pieces.take(7, 9, &operation, &geometry()), blocks.len() > most);
+            prop_assert_eq!(pieces.take(0, 7, 9, &operation, &geometry()), blocks.len() > most);
             let (mut done, mut cuts) = (Vec::new(), 0);
             while let Some((device, tag, piece)) = pieces.next() {
                 prop_assert_eq!((device, tag, piece.kind()), (7, 9, operation.kind()));
@@ -211,7 +267,7 @@ mod tests {
         for tag in [1, 2] {
             let zero =
                 Operation::WriteZeroes { slba: 0, nlb: 1000, deallocate: false, durable: false };
-            assert!(pieces.take(7, tag, &zero, &geometry()));
+            assert!(pieces.take(0, 7, tag, &zero, &geometry()));
         }
         let tag = |pieces: &mut Pieces| pieces.next().map(|(_, tag, _)| tag);
         assert_eq!(
@@ -224,15 +280,31 @@ mod tests {
         assert!(pieces.has_any_for(7) && !pieces.has_any_for(8));
     }
 
+    /// However many requests one of them has.
+    #[test]
+    fn connections_take_turns() {
+        let mut pieces = Pieces::default();
+        let zero = Operation::WriteZeroes { slba: 0, nlb: 1000, deallocate: false, durable: false };
+        for (connection, tag) in [(1, 10), (1, 11), (1, 12), (5, 50)] {
+            assert!(pieces.take(connection, 7, tag, &zero, &geometry()));
+        }
+        assert_eq!(pieces.connections(), [1, 5]);
+        let tags: Vec<u64> = std::iter::from_fn(|| Some(pieces.next()?.1)).collect();
+        assert_eq!(tags, [10, 50, 11, 12]);
+        assert!(!pieces.ended(50, true) && pieces.has_next_of(5) && !pieces.has_next_of(1));
+        assert_eq!(pieces.next_of(5).map(|(_, tag, _)| tag), Some(50));
+        assert!(pieces.next_of(5).is_none() && pieces.connections().is_empty());
+    }
+
     /// Out of range, or atomic as a whole.
     #[test]
     fn what_fails_or_is_atomic_is_one_request() {
         let zero =
             |slba| Operation::WriteZeroes { slba, nlb: 1000, deallocate: true, durable: false };
         let mut pieces = Pieces::default();
-        assert!(!pieces.take(7, 1, &zero(1 << 40), &geometry()));
+        assert!(!pieces.take(0, 7, 1, &zero(1 << 40), &geometry()));
         let atomic = Geometry { atomic_blocks: u32::MAX, ..geometry() };
-        assert!(!pieces.take(7, 1, &zero(0), &atomic));
-        assert!(pieces.take(7, 1, &zero(0), &geometry()));
+        assert!(!pieces.take(0, 7, 1, &zero(0), &atomic));
+        assert!(pieces.take(0, 7, 1, &zero(0), &geometry()));
     }
 }
