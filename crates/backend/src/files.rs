@@ -7,6 +7,7 @@ use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use weft_reactor::{no_wait, open_regular};
 
 /// Most bytes of a file that is read, or replaced, as a whole.
 const TEXT_BYTES_MAX: u64 = 64 << 20;
@@ -15,14 +16,26 @@ const TEXT_BYTES_MAX: u64 = 64 << 20;
 /// whether there is room.
 const ROOM: u64 = 16 << 10;
 
-/// Reads a text that is in memory as a whole, such as a configuration or a state. Whatever the file
-/// is, the bytes are bounded.
+/// Reads a text that is in memory as a whole, such as a configuration or a state.
 ///
 /// # Errors
-/// It cannot be read, is no UTF-8, or is longer: [`io::ErrorKind::FileTooLarge`].
+/// It cannot be read, is no regular file, no UTF-8, or longer: [`io::ErrorKind::FileTooLarge`].
 pub fn read_text(path: &Path) -> io::Result<String> {
+    text_of(open_regular(path)?)
+}
+
+/// The same of what the command that reads it may wait for, such as a pipe. Whatever it is, the
+/// bytes are bounded.
+///
+/// # Errors
+/// Those of [`read_text`], but for the kind of the file.
+pub fn read_input(path: &Path) -> io::Result<String> {
+    text_of(File::open(path)?)
+}
+
+fn text_of(file: File) -> io::Result<String> {
     let mut bytes = Vec::new();
-    File::open(path)?.take(TEXT_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+    file.take(TEXT_BYTES_MAX + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > TEXT_BYTES_MAX {
         let what = "it has more than 64 MiB and cannot be what is meant: name another file";
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, what));
@@ -145,9 +158,9 @@ pub fn canonical(path: &Path) -> PathBuf {
 pub fn lock_beside(path: &Path) -> io::Result<File> {
     let name = lock_of(path);
     loop {
-        let options =
-            File::options().write(true).create(true).truncate(false).mode(0o600).open(&name);
-        let file = options?;
+        let mut options = File::options();
+        options.write(true).create(true).truncate(false).mode(0o600).custom_flags(no_wait());
+        let file = options.open(&name)?;
         claim::take(&file, false)?;
         // The lock is that of the open file, and others open the path.
         if is_at(&file, &name) {
@@ -211,8 +224,48 @@ mod tests {
             most.set_len(length).unwrap();
             assert_eq!(read_text(&path).is_ok(), is_read, "{length} bytes");
         }
-        let error = read_text(Path::new("/dev/zero")).unwrap_err();
+        let error = read_input(Path::new("/dev/zero")).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::FileTooLarge);
+    }
+
+    /// Nobody writes to the FIFO: whoever waits for it waits for ever.
+    #[test]
+    fn what_is_no_regular_file_is_refused_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let fifo = |name: &str| {
+            let path = folder.path().join(name);
+            let made = std::process::Command::new("mkfifo").args(["-m", "600"]).arg(&path).status();
+            assert!(made.unwrap().success());
+            path
+        };
+        let pipe = fifo("pipe");
+        let socket = folder.path().join("socket");
+        let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        let (tell, told) = std::sync::mpsc::channel();
+        let paths = [pipe, socket, folder.path().to_owned(), "/dev/zero".into()];
+        let (state, _) = (folder.path().join("state"), fifo("state.lock"));
+        std::thread::spawn(move || {
+            for path in paths {
+                for read in
+                    [read_text(&path).map(drop), weft_reactor::read_private_file(&path).map(drop)]
+                {
+                    tell.send((path.clone(), read.unwrap_err().to_string())).unwrap();
+                }
+            }
+            let error = lock_beside(&state).unwrap_err().raw_os_error();
+            assert_eq!(error, Some(rustix::io::Errno::NXIO.raw_os_error()));
+        });
+        let at_most = core::time::Duration::from_secs(20);
+        let mut errors = 0;
+        loop {
+            match told.recv_timeout(at_most) {
+                Ok((path, error)) => assert!(error.contains("not a regular"), "{path:?}: {error}"),
+                Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => break,
+                Err(timeout) => panic!("{timeout} after {errors}"),
+            }
+            errors += 1;
+        }
+        assert_eq!(errors, 8);
     }
 
     #[test]

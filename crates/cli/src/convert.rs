@@ -25,7 +25,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
     let path = &options.file;
     let in_file =
         |error: &dyn std::fmt::Display| Failure::Because(format!("{}: {error}", path.display()));
-    let text = weft_backend::files::read_text(path).map_err(|error| in_file(&error))?;
+    let text = weft_backend::files::read_input(path).map_err(|error| in_file(&error))?;
     let loaded = nvmetcli::parse(&text).map_err(|error| in_file(&error))?;
     let (text, notes) =
         (toml::write(&loaded.config).map_err(|error| in_file(&error))?, &loaded.notes);

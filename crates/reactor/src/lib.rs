@@ -62,7 +62,7 @@ pub use operation::{
 };
 pub use passthrough::{NvmeFormat, NvmeNamespace};
 pub use pool::{BUFFER_BYTES_MAX, BUFFER_BYTES_MIN, Borrower, Buffer, Lender, Pool, loan};
-pub use private_file::read_private_file;
+pub use private_file::{no_wait, open_regular, read_private_file};
 pub use reactor::{Reactor, WaitLimit};
 pub use records::{
     RecordDirection, RecordType, Records, check_kernel_cipher, check_kernel_records,

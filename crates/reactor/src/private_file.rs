@@ -1,12 +1,38 @@
-//! Files that only their owner may read: what keys are kept in.
+//! Files that are read as a whole, and those that only their owner may read: what keys are kept in.
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
+
+use rustix::fs::OFlags;
 
 /// Most bytes that are read: no key is longer.
 const BYTES_MAX: u64 = 4096;
+
+/// Opens a regular file to read it. A person or a peer has given the path: a FIFO is refused, which
+/// would otherwise keep the caller for as long as nobody writes to it, and a device is not opened,
+/// which may do more than be read.
+///
+/// # Errors
+/// The file cannot be opened, or is no regular one: [`io::ErrorKind::InvalidInput`].
+pub fn open_regular(path: &Path) -> io::Result<File> {
+    let check = |is_file| match is_file {
+        true => Ok(()),
+        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file")),
+    };
+    check(path.metadata()?.is_file())?;
+    let file = File::options().read(true).custom_flags(no_wait()).open(path)?;
+    // Of what was opened: the name may lead elsewhere by now.
+    check(file.metadata()?.is_file())?;
+    Ok(file)
+}
+
+/// The flags of `open` with which no FIFO is waited for, and no terminal taken.
+#[must_use]
+pub fn no_wait() -> i32 {
+    i32::try_from((OFlags::NONBLOCK | OFlags::NOCTTY).bits()).unwrap_or(0)
+}
 
 /// The contents of a file that belongs to this user or to root and that others have no access to.
 ///
@@ -23,18 +49,14 @@ pub fn read_private_file(path: &Path) -> io::Result<Vec<u8>> {
 fn read(path: &Path, credentials: Option<&Path>) -> io::Result<Vec<u8>> {
     let refused = |what: String| Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
     let user = rustix::process::geteuid().as_raw();
-    let file = File::open(path).map_err(|error| match error.kind() {
+    let file = open_regular(path).map_err(|error| match error.kind() {
         io::ErrorKind::PermissionDenied => {
             let what = format!("{error}; chown it to user {user}, as which this runs");
             io::Error::new(error.kind(), what)
         }
         _ => error,
     })?;
-    // Of what was opened: the name may lead elsewhere by now.
     let metadata = file.metadata()?;
-    if !metadata.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a file"));
-    }
     let mode = metadata.mode() & 0o7777;
     let is_credential = credentials.is_some() && path.parent() == credentials;
     let others = if is_credential { 0o037 } else { 0o077 };
@@ -98,7 +120,7 @@ mod tests {
         let error = read_private_file(file(&[7; 4097], 0o600).path()).expect_err("refused");
         assert!(error.to_string().contains("too long"), "{error}");
         let error = read_private_file(Path::new("/")).expect_err("refused");
-        assert!(error.to_string().contains("not a file"), "{error}");
+        assert!(error.to_string().contains("not a regular file"), "{error}");
         read_private_file(Path::new("/nowhere")).expect_err("missing");
     }
 }

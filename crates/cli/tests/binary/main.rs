@@ -17,6 +17,7 @@ mod key;
 mod look;
 mod metrics;
 mod operate;
+mod own_files;
 mod pair;
 mod paths;
 mod reports;

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use weft_backend::files::read_text;
+use weft_backend::files::read_input;
 
 /// A line of a section that sets a word.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -164,7 +164,7 @@ fn include(line: &str) -> Option<&str> {
 }
 
 fn text_of(path: &Path) -> Result<String, String> {
-    read_text(path).map_err(|error| format!("cannot read {}: {error}", path.display()))
+    read_input(path).map_err(|error| format!("cannot read {}: {error}", path.display()))
 }
 
 #[cfg(test)]

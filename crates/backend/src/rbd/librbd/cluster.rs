@@ -72,7 +72,14 @@ impl Cluster {
 
     fn configure(&self, spec: &CephSpec) -> io::Result<()> {
         let path = match &spec.conf {
-            Some(path) => Some(text(&path.to_string_lossy())?),
+            Some(path) => {
+                // The library would wait for one who writes to a FIFO.
+                if path.metadata().is_ok_and(|found| !found.is_file()) {
+                    let what = format!("{} is not a regular file", path.display());
+                    return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+                }
+                Some(text(&path.to_string_lossy())?)
+            }
             None => None,
         };
         let path = path.as_ref().map_or(ptr::null(), |path: &CString| path.as_ptr());

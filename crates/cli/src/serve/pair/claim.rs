@@ -5,6 +5,7 @@
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread::{self, sleep};
@@ -161,7 +162,9 @@ pub(super) struct LockFile {
 
 impl LockFile {
     fn open(path: &Path) -> io::Result<Self> {
-        let file = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(false).custom_flags(weft_reactor::no_wait());
+        let file = options.open(path)?;
         Ok(Self { path: path.to_owned(), file })
     }
 
