@@ -13,6 +13,8 @@
 //! may serve one. A table therefore keeps the locks of this process, and all claims of one storage
 //! use the same lock, and share what its devices have in common ([`Storage`]).
 //!
+//! A file that the process itself keeps, such as its state, is for no device ([`OwnFile`]).
+//!
 //! Of two processes that take turns with the same files one holds the locks at a time
 //! ([`lock_devices`], [`unlock_devices`]); the other one has the files open meanwhile.
 
@@ -23,6 +25,7 @@ use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
+use std::ops::Deref;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicUsize;
@@ -42,7 +45,17 @@ static LOCKS: Mutex<Table> = Mutex::new(Table::new());
 #[derive(Debug)]
 struct Table {
     locks: Vec<Weak<Lock>>,
+    /// The files of this process itself, by canonical path: how often, and what is there.
+    own: BTreeMap<PathBuf, (usize, Option<StorageId>)>,
     turn: Turn,
+}
+
+/// A file that this process itself reads or writes: while this lives no device stands on it,
+/// whatever the path.
+#[derive(Debug)]
+pub struct OwnFile {
+    path: PathBuf,
+    canonical: PathBuf,
 }
 
 /// When this process has what it has open for itself.
@@ -115,6 +128,53 @@ pub(crate) fn is_claimed(id: &StorageId) -> bool {
     lock(&LOCKS).live().iter().any(|lock| lock.storage.id() == id)
 }
 
+/// Another file may be at this path from now on.
+pub(crate) fn note_replaced(path: &Path) {
+    if let Some((_, id)) = lock(&LOCKS).own.get_mut(path) {
+        *id = StorageId::of(path);
+    }
+}
+
+/// Whether a path leads to a file of this process itself, which is for no device.
+///
+/// # Errors
+/// It does; the error says so.
+pub fn check_not_own(path: &Path) -> Result<(), OpenError> {
+    lock(&LOCKS).check_not_own(path, StorageId::of(path).as_ref())
+}
+
+impl OwnFile {
+    /// The file at this path, which need not exist yet.
+    #[must_use]
+    pub fn of(path: &Path) -> Self {
+        let canonical = crate::files::canonical(path);
+        let mut table = lock(&LOCKS);
+        let (count, id) = table.own.entry(canonical.clone()).or_default();
+        (*count, *id) = (*count + 1, StorageId::of(path));
+        Self { path: path.to_owned(), canonical }
+    }
+}
+
+impl Deref for OwnFile {
+    type Target = Path;
+
+    fn deref(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for OwnFile {
+    fn drop(&mut self) {
+        let own = &mut lock(&LOCKS).own;
+        if let Some((count, _)) = own.get_mut(&self.canonical) {
+            *count -= 1;
+            if *count == 0 {
+                own.remove(&self.canonical);
+            }
+        }
+    }
+}
+
 /// Claims what is open. The lock is exclusive while one claim of this process is not shared.
 pub(crate) fn claim(claimed: ClaimedFile<'_>, shared: bool) -> Result<Claim, OpenError> {
     claim_in(&LOCKS, claimed, shared)
@@ -131,6 +191,7 @@ fn claim_in(
 ) -> Result<Claim, OpenError> {
     let ClaimedFile { path, file, id, is_created } = claimed;
     let mut locked = self::lock(table);
+    locked.check_not_own(path, Some(id))?;
     let locks = locked.live();
     let known = locks.iter().find(|lock| lock.storage.id() == id).cloned();
     let is_known = known.is_some();
@@ -205,7 +266,24 @@ fn warn_unlocked(path: &Path, error: Errno) {
 
 impl Table {
     const fn new() -> Self {
-        Self { locks: Vec::new(), turn: Turn::Always }
+        Self { locks: Vec::new(), own: BTreeMap::new(), turn: Turn::Always }
+    }
+
+    fn check_not_own(&self, path: &Path, id: Option<&StorageId>) -> Result<(), OpenError> {
+        // Another file may have the number of one that has gone.
+        let is_it = |(own, (_, known)): (&PathBuf, &(usize, Option<StorageId>))| {
+            known.is_some() && known.as_ref() == id && StorageId::of(own).as_ref() == id
+        };
+        let is_there = |own: &BTreeMap<_, _>| {
+            own.contains_key(&crate::files::canonical(path)) || own.iter().any(is_it)
+        };
+        match is_there(&self.own) {
+            false => Ok(()),
+            true => Err(OpenError::Invalid(format!(
+                "{} is a file that this process keeps for itself: name another one",
+                path.display()
+            ))),
+        }
     }
 
     /// The locks of what is open.

@@ -64,6 +64,8 @@ pub struct FileFactory {
 impl FileFactory {
     /// Opens the file, or creates it.
     pub fn open(path: &Path, options: FileOptions) -> Result<Self, OpenError> {
+        // Before one is created.
+        claim::check_not_own(path)?;
         let is_created = !is_there(path, &options)?;
         let is_unnamed = is_created && options.is_trial;
         let system = |doing| move |error| OpenError::system(doing, path, error);

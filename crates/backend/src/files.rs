@@ -64,18 +64,26 @@ pub fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.write_all(bytes)?;
     file.sync_all()?;
     fs::rename(&new, path)?;
+    claim::note_replaced(path);
     File::open(folder_of(path))?.sync_all()
 }
 
 /// No device stands on what is replaced, or on where that is written first.
 fn check_replaced(path: &Path, new: &Path) -> io::Result<()> {
-    for path in [path, new] {
-        // What is only looked at is claimed by its name.
-        let named = StorageId::Named(path.display().to_string());
-        if StorageId::of(path).into_iter().chain([named]).any(|id| claim::is_claimed(&id)) {
-            let what = format!("a device stands on {}: name another file here", path.display());
-            return Err(io::Error::new(io::ErrorKind::ResourceBusy, what));
-        }
+    check_not_served(path)?;
+    check_not_served(new)
+}
+
+/// What a device of this process stands on is not also a file of the process itself.
+///
+/// # Errors
+/// [`io::ErrorKind::ResourceBusy`]: a device stands on it.
+pub fn check_not_served(path: &Path) -> io::Result<()> {
+    // What is only looked at is claimed by its name.
+    let named = StorageId::Named(path.display().to_string());
+    if StorageId::of(path).into_iter().chain([named]).any(|id| claim::is_claimed(&id)) {
+        let what = format!("a device stands on {}: name another file here", path.display());
+        return Err(io::Error::new(io::ErrorKind::ResourceBusy, what));
     }
     Ok(())
 }
@@ -287,6 +295,37 @@ mod tests {
         }
         drop(served);
         replace_file(&at("link"), b"text").expect("nothing is served any more");
+    }
+
+    /// By whatever path, and also once it is replaced or where it does not exist yet.
+    #[test]
+    fn no_device_stands_on_a_file_of_the_process() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        replace_file(&at("state"), &[7; 4096]).unwrap();
+        symlink("state", at("link")).unwrap();
+        let own = [at("link"), at("state"), at("none")].map(|path| crate::OwnFile::of(&path));
+        let other = crate::OwnFile::of(&at("state"));
+        replace_file(&at("state"), &[8; 4096]).unwrap();
+        fs::hard_link(at("state"), at("hard")).unwrap();
+        let open = |name: &str, option: &str| {
+            let spec = format!("file:{}{option}", at(name).display());
+            spec.parse::<DeviceSpec>().unwrap().build().map(drop).map_err(|e| e.to_string())
+        };
+        let each =
+            [("state", ""), ("link", ",shared"), ("hard", ",read-only"), ("none", ",size=1MiB")];
+        for (name, option) in each {
+            let error = open(name, option).unwrap_err();
+            assert!(error.contains("keeps for itself"), "{name}: {error}");
+        }
+        assert!(!at("none").exists(), "what was made is removed");
+        assert!(open("other", ",size=1MiB").is_ok(), "nobody keeps that");
+        drop(own);
+        assert!(open("hard", "").is_err(), "one still keeps it");
+        drop(other);
+        for (name, option) in each {
+            open(name, option).expect(name);
+        }
     }
 
     #[test]

@@ -58,7 +58,7 @@ mod sync {
     pub(crate) use std::sync::atomic;
 }
 
-pub use claim::{lock_devices, unlock_devices};
+pub use claim::{OwnFile, check_not_own, lock_devices, unlock_devices};
 pub use device::{BlockDevice, DEVICE_TAGS, DeviceFactory};
 pub use error::{OpenError, ResizeError};
 pub use failure::{Direction, Failure, ParseFailureError};

@@ -14,7 +14,7 @@ use crate::limits::{LAYERS_MAX, RANGES_MAX};
 use crate::wrapper::Wrapper;
 use crate::{
     BlockDevice, Capabilities, DEVICE_TAGS, DeviceFactory, Failure, Geometry, OpenError, Operation,
-    Request, RequestCompletion, files,
+    OwnFile, Request, RequestCompletion, files,
 };
 use core::sync::atomic::Ordering::{Acquire, Release};
 use core::sync::atomic::{AtomicU64, AtomicUsize};
@@ -214,6 +214,8 @@ fn start_saver(
     block_bytes: u32,
     shared: &Arc<Shared>,
 ) -> Result<Sender<()>, OpenError> {
+    // A device that stood there would be written over.
+    files::check_not_served(&path).map_err(|error| OpenError::system("use", &path, error))?;
     match files::read_text(&path) {
         Ok(text) => {
             let marks = Marks::parse(&text, block_bytes).ok_or_else(|| {
@@ -232,6 +234,7 @@ fn start_saver(
     files::can_replace(&path).map_err(keep)?;
     let (ask, asked) = mpsc::channel();
     let shared = Arc::clone(shared);
+    let path = OwnFile::of(&path);
     let run = move || shared.save(&path, block_bytes, &asked);
     let started = thread::Builder::new().name("weft-marks".to_owned()).spawn(run);
     started.map(|_| ask).map_err(|error| OpenError::System {

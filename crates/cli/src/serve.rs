@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use clap::{ArgMatches, Args};
 use sd_notify::NotifyState;
-use weft_backend::{ResizeCallback, files};
+use weft_backend::{OwnFile, ResizeCallback, files};
 use weft_rpc::{ParseListeningError, Token};
 use weft_target::config::{
     Config, IDLE_POLL_DEFAULT, IDLE_POLL_FOREVER, Limits, Listen, State, Transport, socket_address,
@@ -266,6 +266,7 @@ fn started(config: Config) -> Result<Target, Failure> {
 
 pub(crate) fn run(options: &Options, matches: &ArgMatches) -> Result<(), Failure> {
     let nqn = flags::nqn(options)?;
+    let _own = options.own_files();
     let configuration = || configuration(options, matches, &nqn);
     let config = configuration()?;
     if options.check {
@@ -438,6 +439,18 @@ impl Options {
         let mut name = self.state.clone()?.into_os_string();
         name.push(".events");
         Some(name.into())
+    }
+
+    /// The files that this process itself reads and writes, which are for no device.
+    fn own_files(&self) -> Vec<OwnFile> {
+        let beside = |end: &str| {
+            let mut name = files::canonical(self.state.as_ref()?).into_os_string();
+            name.push(end);
+            Some(PathBuf::from(name))
+        };
+        let of_state = ["", ".new", ".lock", ".events", ".events.new"].map(beside);
+        let named = [&self.config, &self.control_token_file].map(Clone::clone);
+        of_state.into_iter().chain(named).flatten().map(|path| OwnFile::of(&path)).collect()
     }
 
     /// Keeps other processes from the state for as long as the result lives.

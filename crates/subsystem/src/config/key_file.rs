@@ -7,6 +7,7 @@ use std::path::Path;
 use std::str::FromStr;
 use std::sync::OnceLock;
 
+use weft_backend::{OwnFile, files};
 use weft_nvmf::auth::SecretBytes;
 use weft_nvmf::keys::ParseKeyError;
 use weft_reactor::read_private_file;
@@ -43,7 +44,11 @@ pub(crate) fn read_bytes(path: &Path) -> io::Result<SecretBytes> {
     if is_in_kernel(path) {
         return kernel::read(&path.to_string_lossy());
     }
-    read_private_file(path).map(SecretBytes::from)
+    files::check_not_served(path)?;
+    let bytes = read_private_file(path).map(SecretBytes::from)?;
+    // No host reads it, also when it is a key no longer.
+    std::mem::forget(OwnFile::of(path));
+    Ok(bytes)
 }
 
 /// Reads the key in a file that only its owner can read, or in the kernel's keyring. The error is a

@@ -1,9 +1,11 @@
 //! Which reservations are kept, and what was kept of them when a namespace is served.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::fmt::Display;
+use std::path::Path;
 use std::sync::Arc;
 
+use weft_backend::{OwnFile, files};
 use weft_nvmf::reservation::Reservations;
 use weft_nvmf::subsystem::SubsystemView;
 
@@ -23,7 +25,7 @@ pub(crate) fn keep_files(
 ) {
     files.retain(|nqn, _| !is_meant(nqn));
     for subsystem in config.subsystems.iter().filter(|subsystem| is_meant(&subsystem.nqn)) {
-        let of = |one: &Namespace| Some((one.nsid, one.ptpl_file.clone()?));
+        let of = |one: &Namespace| Some((one.nsid, Arc::new(OwnFile::of(one.ptpl_file.as_ref()?))));
         let own: BTreeMap<_, _> = subsystem.namespaces.iter().filter_map(of).collect();
         if !own.is_empty() {
             files.insert(subsystem.nqn.clone(), Arc::new(own));
@@ -32,14 +34,14 @@ pub(crate) fn keep_files(
 }
 
 /// The file of a namespace is this one from now on.
-pub(crate) fn keep_file(files: &mut ReservationFiles, nqn: &str, nsid: u32, file: Option<PathBuf>) {
+pub(crate) fn keep_file(files: &mut ReservationFiles, nqn: &str, nsid: u32, file: Option<&Path>) {
     let before = files.get(nqn).and_then(|own| own.get(&nsid));
-    if before == file.as_ref() {
+    if before.map(|own| &***own) == file {
         return;
     }
     let own = Arc::make_mut(files.entry(nqn.to_owned()).or_default());
     match file {
-        Some(file) => drop(own.insert(nsid, file)),
+        Some(file) => drop(own.insert(nsid, Arc::new(OwnFile::of(file)))),
         None => drop(own.remove(&nsid)),
     }
 }
@@ -57,8 +59,9 @@ pub(crate) fn restore<'a>(
         if let (Some(path), Some(uuid)) = (&namespace.ptpl_file, uuid(nsid))
             && known(nsid) != Some(uuid)
         {
-            let kept = file::read(path, &uuid);
-            let kept = kept.map_err(|error| TargetError::namespace(nqn, nsid, &error))?;
+            let error = |error: &dyn Display| TargetError::namespace(nqn, nsid, &error);
+            files::check_not_served(path).map_err(|served| error(&served))?;
+            let kept = file::read(path, &uuid).map_err(|unread| error(&unread))?;
             restored.insert((nqn.to_owned(), nsid), kept);
         }
     }

@@ -10,11 +10,11 @@
 
 pub(crate) mod file;
 
-use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, SendError, Sender, channel};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use weft_backend::OwnFile;
 use weft_nvme::Status;
 use weft_nvmf::reservation::{HostId, Notice, Request, Reservations};
 use weft_nvmf::subsystem::{NamespaceView, SubsystemView};
@@ -32,7 +32,7 @@ pub(crate) struct Change {
     pub(crate) host: HostId,
     pub(crate) request: Request,
     /// Where the reservations of the namespace are kept.
-    pub(crate) file: Option<PathBuf>,
+    pub(crate) file: Option<Arc<OwnFile>>,
 }
 
 /// Makes the changes.
@@ -125,7 +125,7 @@ fn try_to_make(change: &Change) -> Result<(Vec<Notice>, Vec<HostId>), Status> {
         let mut after = before.clone();
         let notices = after.apply(*host, request, file.is_some())?;
         after.add_owners(table.owner(host).map(|owner| (*host, owner)));
-        write(&before, &after, namespace, file.as_ref())?;
+        write(&before, &after, namespace, file.as_deref())?;
         // Another group may have made a change at the same time.
         if let Some(losers) = table.change(*nsid, &before, after) {
             return Ok((notices, losers));
@@ -138,7 +138,7 @@ fn write(
     before: &Reservations,
     after: &Reservations,
     namespace: &NamespaceView,
-    file: Option<&PathBuf>,
+    file: Option<&OwnFile>,
 ) -> Result<(), Status> {
     let is_concerned = before.persists() || after.persists();
     let Some(path) = file.filter(|_| is_concerned && before != after) else { return Ok(()) };

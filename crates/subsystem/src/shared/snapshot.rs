@@ -2,11 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use weft_backend::DeviceFactory;
+use weft_backend::{DeviceFactory, OwnFile};
 use weft_nvme::log_page::CriticalWarning;
 use weft_nvme::{Nqn, Status};
 use weft_nvmf::connect::ConnectError;
@@ -73,7 +72,7 @@ impl Changes {
 }
 
 /// Where reservations are kept, by NSID, for each subsystem that has such a namespace.
-pub(crate) type ReservationFiles = BTreeMap<String, Arc<BTreeMap<u32, PathBuf>>>;
+pub(crate) type ReservationFiles = BTreeMap<String, Arc<BTreeMap<u32, Arc<OwnFile>>>>;
 
 /// The devices of each subsystem, which stay the same list until one of them changes.
 pub(crate) type Devices = BTreeMap<String, Arc<[Arc<ServedDevice>]>>;
@@ -218,7 +217,7 @@ impl Snapshot {
     }
 
     /// Where the reservations of a namespace are kept, if they may persist.
-    pub(crate) fn reservation_file(&self, subsystem: &Nqn, nsid: u32) -> Option<PathBuf> {
+    pub(crate) fn reservation_file(&self, subsystem: &Nqn, nsid: u32) -> Option<Arc<OwnFile>> {
         self.reservation_files.get(subsystem.as_str())?.get(&nsid).cloned()
     }
 

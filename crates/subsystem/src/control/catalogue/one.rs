@@ -108,7 +108,7 @@ impl Catalogue {
         if let Some(removed) = self.replace_entry(&nqn, nsid, entry) {
             changes.removed.push(removed);
         }
-        let file = found.and_then(|(_, namespace)| namespace.ptpl_file.clone());
+        let file = found.and_then(|(_, one)| one.ptpl_file.as_deref());
         reservations::keep_file(&mut self.reservation_files, &nqn, nsid, file);
         let namespace = found.and_then(|(_, namespace)| self.namespace_view(&nqn, namespace));
         let subsystem = config.subsystems.iter().find(|subsystem| subsystem.nqn == nqn);
