@@ -89,12 +89,7 @@ impl FileFactory {
         let mut bytes = metadata.len();
         if let Some(wanted) = options.create_bytes.filter(|wanted| *wanted > bytes) {
             if options.read_only {
-                let what = format!(
-                    "{} is smaller than {} and cannot grow read-only",
-                    path.display(),
-                    bytes::human(wanted)
-                );
-                return Err(OpenError::Invalid(what));
+                return Err(OpenError::Invalid(cannot_grow(path, wanted)));
             }
             if is_unnamed || !options.is_trial {
                 file.set_len(wanted).map_err(system("set the size of"))?;
@@ -299,6 +294,13 @@ pub fn missing_file(path: &Path) -> String {
         true => format!("there is no {shown} (lsblk lists the devices of this machine)"),
         false => format!("{shown} does not exist (add size=1GiB to create it)"),
     }
+}
+
+/// Why a file that is only read cannot have its `size`.
+#[must_use]
+pub fn cannot_grow(path: &Path, wanted: u64) -> String {
+    let (path, wanted) = (path.display(), bytes::human(wanted));
+    format!("{path} is smaller than {wanted} and cannot grow read-only")
 }
 
 /// Whether there is such a file; if not, it is to be created.

@@ -63,7 +63,7 @@ pub use device::{BlockDevice, DEVICE_TAGS, DeviceFactory};
 pub use error::{OpenError, ResizeError};
 pub use failure::{Direction, Failure, ParseFailureError};
 pub use fault::{Effect, FaultRule};
-pub use file::missing_file;
+pub use file::{cannot_grow, missing_file};
 pub use geometry::{BLOCK_BYTES_DEFAULT, Capabilities, Geometry, is_block_size};
 pub use request::{Operation, OperationKind, Request, RequestCompletion};
 pub use shared::ResizeCallback;

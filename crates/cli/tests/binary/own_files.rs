@@ -119,3 +119,18 @@ fn no_namespace_stands_on_a_file_of_the_target() {
     let fault = weft(DRIVERS[0], ["target", "--check", "--config", text(&file)]).fault();
     assert!(fault.contains("keeps for itself"), "{fault}");
 }
+
+/// A start says no to the same, with the same words.
+#[test]
+fn a_check_refuses_a_file_that_cannot_grow() {
+    let folder = Folder::new("no-growth");
+    let disk = folder.write("disk", vec![0; 1 << 20]);
+    let keys = format!("file = \"{}\"\nsize = \"2MiB\"\nread-only = true", text(&disk));
+    let file = folder.write("target.toml", config().replace("memory = \"1MiB\"", &keys));
+    for words in
+        [&["target", "--config", text(&file)][..], &["target", "--check", "--config", text(&file)]]
+    {
+        let fault = weft(DRIVERS[0], words).fault();
+        assert!(fault.contains("cannot grow read-only"), "{words:?}: {fault}");
+    }
+}
