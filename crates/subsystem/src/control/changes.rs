@@ -256,6 +256,14 @@ fn namespaces(
             say("has another NGUID or EUI-64");
         }
         let of = |config: &Config| find_namespace(config, &new.nqn, nsid).cloned();
+        let given = |config: &Config| of(config).is_some_and(|one| one.uuid.is_some());
+        if given(old_config) && !given(new_config) {
+            say(&format!(
+                "keeps its UUID {}, which the configuration no longer has, until the next start: \
+                 give it as `uuid` again to keep it",
+                Uuid::from_bytes(namespace.uuid)
+            ));
+        }
         let what = format!("namespace {nsid} of {}", new.nqn);
         keys(&what, (of(old_config), of(new_config)), &NAMESPACE_KEYS, lines);
     }

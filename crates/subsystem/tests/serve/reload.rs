@@ -663,6 +663,24 @@ fn two_namespaces_never_share_a_file() {
     target.stop().expect("a clean stop");
 }
 
+/// It is served with it, and would not be after a restart.
+#[test]
+fn a_uuid_that_is_no_longer_given_is_told() {
+    let given = |uuid| {
+        let mut config = config(&["memory:1MiB"]);
+        config.subsystems[0].namespaces[0].uuid = uuid;
+        config
+    };
+    let mut target = start(given(Some([0x5a; 16])));
+    let lines = target.reload(given(None)).expect("a reload");
+    let uuid = "5a5a5a5a-5a5a-5a5a-5a5a-5a5a5a5a5a5a";
+    assert!(lines.iter().any(|line| line.contains(uuid)), "{lines:?}");
+    assert_eq!(target.namespace(SUBSYSTEM, 1).expect("served").uuid, [0x5a; 16]);
+    assert_eq!(target.reload(given(None)).expect("the same"), Vec::<String>::new());
+    target.reload(given(Some([0x5b; 16]))).expect_err("another one");
+    target.stop().expect("a clean stop");
+}
+
 /// Whatever a file says otherwise of what stays is in the lines of the reload.
 #[test]
 fn each_key_that_a_reload_changes_has_a_line() {
