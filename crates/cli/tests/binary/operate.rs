@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::control::{SECRETS, call, client, saved, waiting};
+use crate::control::{SECRETS, call, client, loaded, saved, waiting};
 use crate::weft::{DRIVERS, Folder, NQN, Target, command, text, weft};
 
 /// A file that only its user may read.
@@ -148,6 +148,21 @@ fn hosts_are_referred_to_other_discovery_controllers() {
     drop(target);
     let (target, mut client) = waiting(&folder, &words);
     assert_eq!(shown(&mut client), Ok(listed));
+    target.stop();
+}
+
+/// A call is for all ports, and there is one for each that hosts are referred to.
+#[test]
+fn a_referral_at_two_ports_is_saved_once() {
+    let folder = Folder::new("referral-twice");
+    let port = "[[port]]\nlisten = \"tcp://127.0.0.1:0\"\n\
+                [[port.referral]]\naddress = \"tcp://192.0.2.7:8009\"\n";
+    let file = folder.write("target.toml", format!("{port}{port}"));
+    let (target, mut client) = waiting(&folder, &["--config", text(&file)]);
+    let calls = saved(&mut client);
+    let of = |one: &&Value| one["method"] == "nvmf_discovery_add_referral";
+    assert_eq!(calls.iter().filter(of).count(), 1, "{calls:?}");
+    assert_eq!(loaded(&calls).iter().filter(of).count(), 1);
     target.stop();
 }
 

@@ -10,7 +10,9 @@ use weft_backend::rbd::CephSpec;
 use weft_nvmf::keys::{TlsMode, TlsRecords};
 use weft_rpc::{ErrorObject, Methods};
 use weft_target::Target;
-use weft_target::config::{AnaState, BdevKind, Config, Namespace, Subsystem, implied_bdev_name};
+use weft_target::config::{
+    AnaState, BdevKind, Config, Namespace, Referral, Subsystem, implied_bdev_name,
+};
 use weft_target::steps::DISCOVERY_NQN;
 
 use super::error::invalid;
@@ -154,11 +156,14 @@ fn nvmf_calls(target: &Target) -> Vec<Value> {
     for subsystem in config.subsystems.iter().filter(|subsystem| subsystem.ana_reporting) {
         ana_calls(target, subsystem, &mut calls);
     }
-    calls.extend(
-        config
-            .referrals()
-            .map(|referral| call("nvmf_discovery_add_referral", nvmf::referral_json(referral))),
-    );
+    // A file names one at each of its ports, and a call is for all ports.
+    let mut referrals: Vec<&Referral> = Vec::new();
+    for referral in config.referrals() {
+        if !referrals.iter().any(|known| known.is_to_that_of(referral)) {
+            referrals.push(referral);
+            calls.push(call("nvmf_discovery_add_referral", nvmf::referral_json(referral)));
+        }
+    }
     calls.extend(
         config.rate_limits.iter().map(|limit| call("rate_limit_set", rate_limit::as_json(limit))),
     );
