@@ -320,8 +320,9 @@ impl Kind {
             RateLimitedCommands::Write => [None, writes],
             RateLimitedCommands::Rw => [reads, writes],
         };
-        let one = |bytes: u64| if limit.rate.is_some() { bytes } else { 1 };
-        of_limit.into_iter().flatten().map(one).sum()
+        let bytes = of_limit.into_iter().flatten();
+        // What is read and written together is one command.
+        if limit.rate.is_some() { bytes.sum() } else { bytes.count().min(1) as u64 }
     }
 
     /// Begins one. The last of its slots is answered when it is done.

@@ -66,11 +66,11 @@ impl Charge<'_> {
 
     /// What is taken from one of them.
     fn cost(&self, index: usize, limit: &LimitBucket) -> u64 {
-        let of = |buckets: &[usize], bytes| match buckets.contains(&index) {
-            true => limit.cost(bytes),
-            false => 0,
-        };
-        of(self.buckets, self.bytes).saturating_add(of(self.with_buckets, self.with_bytes))
+        let of = |buckets: &[usize], bytes| buckets.contains(&index).then_some(bytes);
+        let [own, with] = [of(self.buckets, self.bytes), of(self.with_buckets, self.with_bytes)];
+        // The two are one command.
+        let bytes = own.unwrap_or(0).saturating_add(with.unwrap_or(0));
+        own.or(with).map_or(0, |_| limit.cost(bytes))
     }
 }
 
@@ -217,4 +217,34 @@ pub(crate) enum LimitAnswer {
     Wait(Duration),
     /// None waits.
     Empty,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{RateLimit, RateLimitedCommands};
+
+    /// A fused pair, or a piece of a Copy, which is read and written.
+    #[test]
+    fn two_that_begin_together_are_one_command_and_all_of_their_bytes() {
+        use RateLimitedCommands::{Read, Rw, Write};
+        let (rate_iops, rate) = (Some(1), Some(1));
+        let of = |rw| RateLimit { rw, rate_iops, rate, ..RateLimit::default() };
+        let limits = [Read, Write, Rw].map(of);
+        let limits = RateLimits::replace(&Arc::default(), &limits, 1, Duration::ZERO);
+        let both = [false, true].map(|is_write| limits.of(("host", "subsystem"), 1, is_write));
+        let [reads, writes] = &both;
+        let charge = Charge { buckets: writes, bytes: 8, with_buckets: reads, with_bytes: 4 };
+        let costs: Vec<u64> = limits
+            .buckets
+            .iter()
+            .zip(0..)
+            .map(|(limit, index)| charge.cost(index, limit))
+            .collect();
+        assert_eq!(costs, [1, 4, 1, 8, 1, 12]);
+        let alone = Charge { buckets: writes, bytes: 8, with_buckets: &[], with_bytes: 0 };
+        let costs: Vec<u64> =
+            limits.buckets.iter().zip(0..).map(|(limit, index)| alone.cost(index, limit)).collect();
+        assert_eq!(costs, [0, 0, 1, 8, 1, 8]);
+    }
 }
