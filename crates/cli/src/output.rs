@@ -187,6 +187,7 @@ mod tests {
             ("a\tb\n", "a\tb\n"),
             ("\u{9b}2J\x7f\r\x08", "?2J???"),
             ("\u{202e}gpj.exe\u{2066}", "?gpj.exe?"),
+            ("a\u{200b}b\u{feff}c\u{2028}d\u{e0041}", "a?b?c?d?"),
             ("größe, µs, 界", "größe, µs, 界"),
         ] {
             assert_eq!(printable(text), shown);
