@@ -236,6 +236,12 @@ fn what_is_not_there_is_an_error_and_never_ignored() {
         ("nvmf_ns_add_host", host(json!({"nsid": 1})), -32602, "every host sees it"),
         ("nvmf_ns_remove_host", host(json!({"nsid": 77})), -32602, "no namespace 77"),
         ("spdk_get_version", json!({"x": 1}), -32602, "x is unknown"),
+        (
+            "rate_limit_set",
+            json!({"rate_iops": 500, "latency_target": "1ms"}),
+            -32602,
+            "served as soon as possible",
+        ),
         ("spdk_kill_instance", json!({"sig_name": "SIGKILL"}), -32602, "SIGTERM"),
         ("iobuf_set_options", json!([64]), -32602, "give them by name"),
         ("nvmf_get_subsystems", json!({"tgt_name": "other"}), -32603, "Unable to find a target"),

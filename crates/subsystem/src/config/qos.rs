@@ -136,7 +136,8 @@ impl Rule for QosRule {
 /// What to do about a key that a rule had, if this is one.
 #[must_use]
 pub fn replaced_key(key: &str) -> Option<String> {
-    let (_, instead) = REPLACED.iter().find(|(replaced, _)| *replaced == key)?;
+    let (key, instead) =
+        REPLACED.iter().find(|(replaced, _)| *replaced == key.replace('_', "-"))?;
     Some(format!("there is no {key} any more: {instead}; leave it out"))
 }
 
@@ -211,6 +212,7 @@ mod tests {
             ("class = \"latency\"\nbudget = 40", "half of a poll group's time together"),
             ("class = \"latency\"\nlatency-target = \"1ms\"", "served as soon as possible"),
             ("class = \"latency\"\nmax-throughput-loss = 10", "others always keep half"),
+            ("class = \"latency\"\nlatency_target = \"1ms\"", "served as soon as possible"),
             ("class = \"latency\"\nport = 1", "no port with the id 1"),
             ("class = \"latency\"\nsubsystem = \"nqn.2024-01.a:c\"", "there is no subsystem"),
             ("class = \"latency\"\nnsid = 1", "nsid"),

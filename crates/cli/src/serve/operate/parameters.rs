@@ -7,6 +7,7 @@ use serde::{Deserializer, Serialize};
 use serde_json::{Map, Value};
 use weft_backend::nearest;
 use weft_rpc::{Code, ErrorObject};
+use weft_target::config::replaced_key;
 
 /// Parameters that are taken one after the other. What is left at the end is unknown, unless it is
 /// `false`: SPDK's client sends every switch that is off.
@@ -154,9 +155,10 @@ impl Params {
                 let own = self.known.iter().find(|(_, key)| key == name);
                 let known = self.known.iter().map(|(name, _)| name.as_str());
                 let meant = own.map(|(name, _)| name.as_str()).or_else(|| nearest(name, known));
-                Err(self.error(match meant {
-                    Some(meant) => format!("{name} is unknown, did you mean {meant}?"),
-                    None => format!("{name} is unknown; leave it out"),
+                Err(self.error(match (replaced_key(name), meant) {
+                    (Some(instead), _) => instead,
+                    (None, Some(meant)) => format!("{name} is unknown, did you mean {meant}?"),
+                    (None, None) => format!("{name} is unknown; leave it out"),
                 }))
             }
         }

@@ -19,8 +19,7 @@ pub(super) fn methods(methods: Methods, operator: &Arc<Operator>) -> Methods {
     });
     let all: [(&'static str, StepOf); 2] = [
         ("qos_set", |_, params| {
-            let replaced = params.names().find_map(|name| replaced_key(&name.replace('_', "-")));
-            if let Some(sentence) = replaced {
+            if let Some(sentence) = params.names().find_map(replaced_key) {
                 return Err(invalid(sentence));
             }
             let rule = QosRule::new(params.need("class")?);
