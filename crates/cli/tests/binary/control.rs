@@ -242,6 +242,12 @@ fn what_is_not_there_is_an_error_and_never_ignored() {
             -32602,
             "served as soon as possible",
         ),
+        (
+            "rate_limit_set",
+            json!({"rate_iops": 500, "subsystem": NQN, "nsid": u32::MAX}),
+            -32602,
+            "4294967295 is no NSID",
+        ),
         ("spdk_kill_instance", json!({"sig_name": "SIGKILL"}), -32602, "SIGTERM"),
         ("iobuf_set_options", json!([64]), -32602, "give them by name"),
         ("nvmf_get_subsystems", json!({"tgt_name": "other"}), -32603, "Unable to find a target"),

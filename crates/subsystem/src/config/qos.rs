@@ -213,6 +213,7 @@ mod tests {
             ("class = \"latency\"\nlatency-target = \"1ms\"", "served as soon as possible"),
             ("class = \"latency\"\nmax-throughput-loss = 10", "others always keep half"),
             ("class = \"latency\"\nlatency_target = \"1ms\"", "served as soon as possible"),
+            ("class = \"latency\"\nhost = \"nqn.a:a,nqn.a:b\"", "has a comma"),
             ("class = \"latency\"\nport = 1", "no port with the id 1"),
             ("class = \"latency\"\nsubsystem = \"nqn.2024-01.a:c\"", "there is no subsystem"),
             ("class = \"latency\"\nnsid = 1", "nsid"),

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use weft_backend::{bytes, duration};
+use weft_nvmf::limits::NSID_MAX;
 
 use super::rules::Rule;
 use super::{ConfigError, Hosts, Limits};
@@ -186,6 +187,10 @@ impl Rule for RateLimit {
             return Err(error("nsid", "a namespace belongs to a subsystem".to_owned())
                 .remedy("name the subsystem, too"));
         }
+        if let Some(nsid) = self.nsid.filter(|nsid| !(1..=NSID_MAX).contains(nsid)) {
+            return Err(error("nsid", format!("{nsid} is no NSID"))
+                .remedy(format!("give 1 to {NSID_MAX}, or leave it out")));
+        }
         if self.force { Ok(()) } else { self.check_wait(at, limits) }
     }
 }
@@ -303,6 +308,8 @@ mod tests {
             ("rate-iops = 0", "a rate of 0 would stop the host"),
             ("rate-iops = 100\nburst = \"61s\"", "longer than 60s"),
             ("rate-iops = 100\nnsid = 1", "name the subsystem"),
+            ("rate-iops = 100\nsubsystem = \"nqn.2024-01.a:b\"\nnsid = 0", "0 is no NSID"),
+            ("rate-iops = 100\nhost = \"nqn.a:a,nqn.a:b\"", "has a comma"),
             ("rate-iops = 100\nsubsystem = \"nqn.2024-01.a:c\"", "there is no subsystem"),
             ("rate-iops = 100\nrw = \"trim\"", "trim"),
             ("rate-iops = 100\nhost = []", "a group has at least one host"),

@@ -66,6 +66,14 @@ pub(super) fn validate<T: Rule>(rules: &[T], limits: &Limits) -> Result<(), Conf
         // They may come later, but under no name that is none.
         for host in rule.hosts().into_iter().flat_map(Hosts::names) {
             check_nqn(&format!("{at}.host"), host)?;
+            // It would be shown as a group is.
+            if host.contains(',') {
+                return Err(ConfigError::new(
+                    format!("{at}.host"),
+                    format!("{host:?} has a comma"),
+                )
+                .remedy("give several hosts as a list: host = [\"NQN\", \"NQN\"]"));
+            }
         }
         rule.subsystem().map_or(Ok(()), |nqn| check_nqn(&format!("{at}.subsystem"), nqn))?;
         if let Some(first) = rules.iter().take(index).position(|one| one.has_scope_of(rule)) {

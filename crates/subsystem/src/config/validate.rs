@@ -483,6 +483,10 @@ fn check_namespace(here: &str, namespace: &Namespace) -> Result<(), ConfigError>
         return Err(ConfigError::new(format!("{here}.nsid"), format!("{nsid} is no NSID"))
             .remedy(format!("give 1 to {NSID_MAX}, or leave it out")));
     }
+    if namespace.ptpl_file.as_ref().is_some_and(|path| path.as_os_str().is_empty()) {
+        return Err(ConfigError::new(format!("{here}.ptpl-file"), "it is empty")
+            .remedy("give the path of a file, or leave it out"));
+    }
     if let Err(error) = namespace.device.check() {
         return Err(ConfigError::new(here, error.to_string()));
     }
@@ -684,6 +688,9 @@ mod tests {
                 one.device = text.parse().expect("a device");
             }
         };
+        let empty = reservations(PathBuf::new());
+        let key = fault(|c| empty(&mut c.subsystems[0].namespaces[0]));
+        assert_eq!(key, "subsystem[0].namespace[0].ptpl-file");
         let of_reservations = "subsystem[1].namespace[0].ptpl-file";
         let of_marks = "subsystem[1].namespace[0].uncorrectable:file";
         for second in [&file, &link] {
