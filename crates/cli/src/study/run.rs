@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use clap::Args;
@@ -19,7 +18,6 @@ use weft_lab::study::given::protocol_name;
 use weft_lab::study::launch::{GivenTarget, Launcher};
 use weft_lab::study::matrix::expand;
 use weft_lab::study::plan::{Kind, Plan, Run};
-use weft_lab::study::quiet::{self, WaitEnd};
 use weft_lab::study::runner::{self, Outcome, Settings};
 use weft_lab::study::software::Software;
 use weft_lab::{claims, environment, html, whole};
@@ -27,6 +25,7 @@ use weft_load::random::split_mix;
 use weft_reactor::DriverKind;
 
 mod advice_run;
+mod quiet;
 mod words;
 
 pub(crate) use self::advice_run::{AdviceRun, AdviceSettings};
@@ -417,34 +416,6 @@ impl RunOptions {
                 begun.name()
             ))),
             None => Ok(given),
-        }
-    }
-
-    /// Waits until the machines are quiet, if that is wanted.
-    pub(super) fn await_quiet(
-        &self,
-        fleet: Option<&Fleet>,
-        stop: &AtomicBool,
-    ) -> Result<(), Failure> {
-        let who = if self.told_elsewhere { "weft advise" } else { "weft study" };
-        let mut tell = |what: &str| {
-            if !self.quiet {
-                output::print_error(&format!("{who}: {what}"));
-            }
-        };
-        let waited = match self.wait_for_quiet {
-            Some(limit) => quiet::wait(limit, fleet, stop, &mut tell),
-            // A study marks its cells, and nothing is advised of those.
-            None if self.told_elsewhere && !self.accept_disturbed => quiet::now(fleet, stop),
-            None => return Ok(()),
-        };
-        match waited {
-            WaitEnd::Quiet => Ok(()),
-            WaitEnd::Stopped => Err(Failure::Exit(signals::INTERRUPTED)),
-            WaitEnd::GaveUp(why) => {
-                output::print_error(&format!("{who}: {why}"));
-                Err(Failure::Exit(NOT_QUIET))
-            }
         }
     }
 

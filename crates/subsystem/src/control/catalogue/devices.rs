@@ -92,7 +92,7 @@ impl Catalogue {
         let told =
             |error: &dyn std::fmt::Display| TargetError::namespace(nqn, namespace.nsid, error);
         let kept_in = self.reservation_files.get(nqn).and_then(|files| files.get(&namespace.nsid));
-        if kept_in != namespace.ptpl_file.as_ref() {
+        if kept_in.map(|file| &***file) != namespace.ptpl_file.as_deref() {
             check_reservations_file(nqn, namespace)?;
         }
         let known = self.entry(nqn, namespace.nsid);

@@ -115,8 +115,8 @@ impl Pieces {
         self.waiting.entry(request.connection).or_default().push_back(request);
     }
 
-    /// The next piece, of connections in turn, with its device and tag; [`ended`](Self::ended) takes
-    /// its end.
+    /// The next piece, of connections in turn, with its device and tag; [`ended`](Self::ended)
+    /// takes its end.
     pub(crate) fn next(&mut self) -> Option<(u32, u64, Operation)> {
         let mut behind = self.waiting.range(self.last.saturating_add(1)..);
         let (connection, _) = behind.next().or_else(|| self.waiting.first_key_value())?;
