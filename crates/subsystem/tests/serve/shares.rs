@@ -81,6 +81,27 @@ fn hosts_divide_a_group_however_many_queues_they_have() {
     assert!(jain(&parts) >= 0.99, "{answers:?}");
 }
 
+/// A piece of a large request without data is executed in the turn of its tenant, however many such
+/// requests another host has.
+#[test]
+fn large_requests_without_data_are_served_by_weight() {
+    for weights in [[100, 100], [400, 100]] {
+        let mut scene = Scene::of_hosts(&[1, 2, 2, 2, 2, 3], |config: &mut Config| {
+            config.subsystems = crate::support::config(&["memory:64MiB"]).subsystems;
+            config.express = false;
+            config.qos_rules = vec![of_port(1, weights[0]), of_port(2, weights[1]), idle(3)];
+        });
+        // Admin queues come first.
+        let depth = |queue: usize| if (3..8).contains(&queue) { 60 } else { 0 };
+        scene.set_work_time(WORK);
+        scene.keep_zeroes(depth, 256, 5 * MS);
+        let answers = scene.keep_zeroes(depth, 256, 20 * MS)[3..8].to_vec();
+        let counts = [answers[0], answers[1..].iter().sum()];
+        let parts = [0, 1].map(|host| counts[host] as f64 / f64::from(weights[host]));
+        assert!(counts[0] > 20 && jain(&parts) >= 0.98, "{weights:?}: {answers:?}");
+    }
+}
+
 /// High, Medium and Low, by the feature Arbitration, which may change.
 #[test]
 fn priorities_divide_what_their_host_has() {

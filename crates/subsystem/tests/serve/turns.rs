@@ -613,12 +613,39 @@ impl Scene {
         blocks: impl Fn(usize) -> u32,
         time: Duration,
     ) -> Vec<usize> {
+        let reads =
+            |scene: &mut Self, queue, missing| scene.submit_reads(queue, missing, blocks(queue));
+        self.keep(depth, reads, time)
+    }
+
+    /// The same with Write Zeroes of so many blocks.
+    pub(crate) fn keep_zeroes(
+        &mut self,
+        depth: impl Fn(usize) -> usize,
+        blocks: u32,
+        time: Duration,
+    ) -> Vec<usize> {
+        let zeroes = |scene: &mut Self, queue: usize, missing| {
+            for _ in 0..missing {
+                let command = read_write(NvmOpcode::WRITE_ZEROES, 1, 0, blocks);
+                scene.queues[queue].submit(command, HostData::None).expect("a slot");
+            }
+        };
+        self.keep(depth, zeroes, time)
+    }
+
+    fn keep(
+        &mut self,
+        depth: impl Fn(usize) -> usize,
+        submit: impl Fn(&mut Self, usize, usize),
+        time: Duration,
+    ) -> Vec<usize> {
         let (until, before) = (self.world.now() + time, self.answers.clone());
         let of_controllers = self.config.ports.len();
         while self.world.now() < until {
             for queue in of_controllers..self.queues.len() {
                 let missing = depth(queue).saturating_sub(self.queues[queue].in_flight());
-                self.submit_reads(queue, missing, blocks(queue));
+                submit(self, queue, missing);
             }
             // A receive has a bound: the host takes all that has come, as it is no part of this.
             let mut taken = self.answers.clone();
