@@ -66,7 +66,8 @@ pub(crate) fn print_json(value: &Value) -> Result<(), Failure> {
 /// The same JSON, in whose strings nothing is left that a terminal would obey.
 pub(crate) fn json(text: &str) -> String {
     let escaped = |one: char| match is_obeyed(one) {
-        true => format!("\\u{:04x}", u32::from(one)),
+        // What is beyond 16 bits has two of them.
+        true => one.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")).collect(),
         false => one.to_string(),
     };
     text.chars().map(escaped).collect()

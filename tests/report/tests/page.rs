@@ -207,7 +207,7 @@ fn a_slower_machine_is_found_to_be_slower_and_the_same_one_is_not() {
     let told = slower.each().filter(|one| one.answer == Answer::Slower).count();
     assert!(told > 20, "{told}");
     // The plan's three repeats cannot convince.
-    let refusal = compared("concurrency", 1.15, 3).refusal().expect("too few repeats");
+    let refusal = compared("concurrency", 1.15, 3).inconclusive().expect("too few repeats");
     assert!(refusal.contains("3 repeats of a cell cannot convince"), "{refusal}");
     let same = compared("concurrency", 1.0, 8);
     assert!(!same.is_slower(), "{:?}", same.overall);

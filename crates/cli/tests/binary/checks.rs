@@ -180,7 +180,7 @@ const FILES: [Case; 15] = [
             fs::create_dir(folder.path("state")).expect("a folder");
             words(&format!("--state {}", at(folder, "state")))
         },
-        "directory",
+        "it is not a regular file",
     ),
     (
         |folder| {
@@ -209,7 +209,7 @@ const FILES: [Case; 15] = [
             let words = words(&format!("--state {state}"));
             Damage { words: words.words, ..device(format!("file:{state},size=1MiB")) }
         },
-        "a device stands on",
+        "is a file that this process keeps for itself",
     ),
     (
         |folder| of_namespace(format!("ptpl-file = \"{}\"\n", at(folder, "missing/ptpl"))),
