@@ -238,6 +238,11 @@ impl Devices {
         handle.map_or(0, |one| turn_bytes(operation, one.device.geometry(), is_pieced))
     }
 
+    /// A queue has ended: what of its requests is in pieces that have not begun is given up.
+    pub(crate) fn give_up_pieces(&mut self, connection: usize) {
+        self.pieces.give_up(connection);
+    }
+
     /// Begins a piece of a request of a connection, or of any, if there is one. The tag of the
     /// request.
     pub(crate) fn begin_piece(&mut self, of: Option<usize>, reactor: &mut Reactor) -> Option<u64> {
@@ -288,6 +293,9 @@ impl Devices {
         reactor: &Reactor,
         before: Duration,
     ) -> Option<RequestCompletion> {
+        if let Some(tag) = self.pieces.take_given_up() {
+            return Some(RequestCompletion { tag, result: Err(Failure::Gone), buffer: None });
+        }
         let turn = reactor.turn_time();
         for index in &self.active {
             let Some(Some(handle)) = self.handles.get_mut(*index) else { continue };

@@ -89,15 +89,9 @@ impl Group {
             return;
         }
         for index in self.core.devices.pieces().connections() {
-            let Some(mut connection) = self.connections.take(index) else { continue };
-            let tenant = connection.tenant_with_work(&mut self.core);
-            if tenant.is_some() {
+            if let Some(mut connection) = self.connections.take(index) {
                 connection.mark_active(&mut self.core);
-            }
-            self.connections.put(connection);
-            // A connection that has ended is no tenant's.
-            if tenant.is_none() {
-                self.begin_piece_of(index);
+                self.connections.put(connection);
             }
         }
     }
@@ -284,7 +278,7 @@ impl Group {
         self.core.schedule.has_left()
             || !self.deferred.is_empty()
             || !self.set_aside.is_empty()
-            || self.core.devices.pieces().has_next()
+            || self.core.devices.pieces().has_left()
             || self.core.devices.have_next()
             || !self.outdated.is_empty()
     }

@@ -32,6 +32,7 @@ impl Io {
         self.busy = self.work.iter().filter(|work| work.is_begun()).count();
         self.starved.clear();
         self.flows.take().into_iter().for_each(|mut flows| flows.end(core));
+        core.devices.give_up_pieces(self.id.index);
     }
 
     /// A device is done with a command of a queue that has stopped.

@@ -41,6 +41,8 @@ pub(crate) struct Pieces {
     last: usize,
     /// Those that a device has a piece of.
     begun: Vec<PiecedRequest>,
+    /// The tags of those that are given up and have not ended yet.
+    given_up: Vec<u64>,
 }
 
 /// A request.
@@ -148,6 +150,20 @@ impl Pieces {
         self.waiting.keys().copied().collect()
     }
 
+    /// A connection has ended: no piece of it begins any more.
+    pub(crate) fn give_up(&mut self, connection: usize) {
+        let waiting = self.waiting.remove(&connection).into_iter().flatten();
+        self.given_up.extend(waiting.map(|request| request.tag));
+        for request in self.begun.iter_mut().filter(|one| one.connection == connection) {
+            request.ranges.clear();
+        }
+    }
+
+    /// The tag of a request that was given up, and ends with that.
+    pub(crate) fn take_given_up(&mut self) -> Option<u64> {
+        self.given_up.pop()
+    }
+
     /// A request of a device has ended, or a piece of one. Whether it was all of it.
     pub(crate) fn ended(&mut self, tag: u64, is_success: bool) -> bool {
         let place = self.begun.iter().position(|request| request.tag == tag);
@@ -163,6 +179,11 @@ impl Pieces {
     /// Whether a piece may begin.
     pub(crate) fn has_next(&self) -> bool {
         !self.waiting.is_empty()
+    }
+
+    /// Whether there is something to do in the next turn.
+    pub(crate) fn has_left(&self) -> bool {
+        self.has_next() || !self.given_up.is_empty()
     }
 
     /// Whether there are none.
@@ -294,6 +315,23 @@ mod tests {
         assert!(!pieces.ended(50, true) && pieces.has_next_of(5) && !pieces.has_next_of(1));
         assert_eq!(pieces.next_of(5).map(|(_, tag, _)| tag), Some(50));
         assert!(pieces.next_of(5).is_none() && pieces.connections().is_empty());
+    }
+
+    /// What of it waits ends at once, and what a device has with its piece; others stay.
+    #[test]
+    fn an_ended_connection_gives_its_requests_up() {
+        let mut pieces = Pieces::default();
+        let zero = Operation::WriteZeroes { slba: 0, nlb: 1000, deallocate: false, durable: false };
+        for (connection, tag) in [(1, 10), (1, 11), (5, 50)] {
+            assert!(pieces.take(connection, 7, tag, &zero, &geometry()));
+        }
+        assert_eq!(pieces.next_of(1).map(|(_, tag, _)| tag), Some(10));
+        pieces.give_up(1);
+        assert_eq!((pieces.take_given_up(), pieces.take_given_up()), (Some(11), None));
+        assert!(pieces.ended(10, true), "its piece was the last");
+        assert_eq!(pieces.connections(), [5]);
+        pieces.give_up(5);
+        assert!(!pieces.has_next() && pieces.has_left() && !pieces.has_any_for(7));
     }
 
     /// Out of range, or atomic as a whole.
