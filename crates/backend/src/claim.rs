@@ -47,6 +47,8 @@ struct Table {
     locks: Vec<Weak<Lock>>,
     /// The files of this process itself, by canonical path: how often, and what is there.
     own: BTreeMap<PathBuf, (usize, Option<StorageId>)>,
+    /// Those of them that stay so.
+    kept: BTreeSet<PathBuf>,
     turn: Turn,
 }
 
@@ -136,10 +138,7 @@ pub(crate) fn note_replaced(path: &Path) {
 }
 
 /// Whether a path leads to a file of this process itself, which is for no device.
-///
-/// # Errors
-/// It does; the error says so.
-pub fn check_not_own(path: &Path) -> Result<(), OpenError> {
+pub(crate) fn check_not_own(path: &Path) -> Result<(), OpenError> {
     lock(&LOCKS).check_not_own(path, StorageId::of(path).as_ref())
 }
 
@@ -152,6 +151,15 @@ impl OwnFile {
         let (count, id) = table.own.entry(canonical.clone()).or_default();
         (*count, *id) = (*count + 1, StorageId::of(path));
         Self { path: path.to_owned(), canonical }
+    }
+
+    /// The file at this path is one until the process ends.
+    pub fn keep(path: &Path) {
+        let (canonical, is) = (crate::files::canonical(path), StorageId::of(path));
+        let mut table = lock(&LOCKS);
+        let is_new = table.kept.insert(canonical.clone());
+        let (count, id) = table.own.entry(canonical).or_default();
+        (*count, *id) = (*count + usize::from(is_new), is);
     }
 }
 
@@ -266,7 +274,7 @@ fn warn_unlocked(path: &Path, error: Errno) {
 
 impl Table {
     const fn new() -> Self {
-        Self { locks: Vec::new(), own: BTreeMap::new(), turn: Turn::Always }
+        Self { locks: Vec::new(), own: BTreeMap::new(), kept: BTreeSet::new(), turn: Turn::Always }
     }
 
     fn check_not_own(&self, path: &Path, id: Option<&StorageId>) -> Result<(), OpenError> {

@@ -47,7 +47,7 @@ pub(crate) fn read_bytes(path: &Path) -> io::Result<SecretBytes> {
     files::check_not_served(path)?;
     let bytes = read_private_file(path).map(SecretBytes::from)?;
     // No host reads it, also when it is a key no longer.
-    std::mem::forget(OwnFile::of(path));
+    OwnFile::keep(path);
     Ok(bytes)
 }
 
