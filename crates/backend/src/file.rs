@@ -69,15 +69,7 @@ impl FileFactory {
         let is_created = !is_there(path, &options)?;
         let is_unnamed = is_created && options.is_trial;
         let system = |doing| move |error| OpenError::system(doing, path, error);
-        let file = match is_unnamed {
-            true => files::create_unnamed(path),
-            false => OpenOptions::new()
-                .read(true)
-                .write(!options.read_only)
-                .create(options.create_bytes.is_some() && !options.read_only && !options.is_trial)
-                .mode(0o600)
-                .open(path),
-        };
+        let file = open_file(path, &options, is_unnamed);
         let file = Arc::new(file.map_err(system("open"))?);
         let metadata = file.metadata().map_err(system("stat"))?;
         let id = match is_unnamed {
@@ -296,9 +288,21 @@ pub fn missing_file(path: &Path) -> String {
     }
 }
 
+/// Opens the file, or what stands for one that would be created.
+fn open_file(path: &Path, options: &FileOptions, is_unnamed: bool) -> std::io::Result<File> {
+    if is_unnamed {
+        return files::create_unnamed(path);
+    }
+    OpenOptions::new()
+        .read(true)
+        .write(!options.read_only)
+        .create(options.create_bytes.is_some() && !options.read_only && !options.is_trial)
+        .mode(0o600)
+        .open(path)
+}
+
 /// Why a file that is only read cannot have its `size`.
-#[must_use]
-pub fn cannot_grow(path: &Path, wanted: u64) -> String {
+fn cannot_grow(path: &Path, wanted: u64) -> String {
     let (path, wanted) = (path.display(), bytes::human(wanted));
     format!("{path} is smaller than {wanted} and cannot grow read-only")
 }

@@ -183,7 +183,7 @@ pub fn lock_beside(path: &Path) -> io::Result<File> {
 /// As of [`lock_beside`].
 pub fn can_lock_beside(path: &Path) -> io::Result<()> {
     let name = lock_of(path);
-    match File::options().write(true).open(&name) {
+    match File::options().write(true).custom_flags(no_wait()).open(&name) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => create_unnamed(&name).map(drop),
         opened => Ok(claim::take(&opened?, false)?),
     }
@@ -260,8 +260,10 @@ mod tests {
                     tell.send((path.clone(), read.unwrap_err().to_string())).unwrap();
                 }
             }
-            let error = lock_beside(&state).unwrap_err().raw_os_error();
-            assert_eq!(error, Some(rustix::io::Errno::NXIO.raw_os_error()));
+            let locked = [lock_beside(&state).map(drop), can_lock_beside(&state)];
+            for error in locked.map(|locked| locked.unwrap_err().raw_os_error()) {
+                assert_eq!(error, Some(rustix::io::Errno::NXIO.raw_os_error()));
+            }
         });
         let at_most = core::time::Duration::from_secs(20);
         let mut errors = 0;
@@ -320,12 +322,16 @@ mod tests {
         }
         assert!(!at("none").exists(), "what was made is removed");
         assert!(open("other", ",size=1MiB").is_ok(), "nobody keeps that");
+        crate::OwnFile::keep(&at("key"));
+        crate::OwnFile::keep(&at("key"));
         drop(own);
         assert!(open("hard", "").is_err(), "one still keeps it");
         drop(other);
         for (name, option) in each {
             open(name, option).expect(name);
         }
+        drop(crate::OwnFile::of(&at("key")));
+        assert!(open("key", ",size=1MiB").is_err(), "it is kept");
     }
 
     #[test]

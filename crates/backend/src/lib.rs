@@ -58,12 +58,12 @@ mod sync {
     pub(crate) use std::sync::atomic;
 }
 
-pub use claim::{OwnFile, check_not_own, lock_devices, unlock_devices};
+pub use claim::{OwnFile, lock_devices, unlock_devices};
 pub use device::{BlockDevice, DEVICE_TAGS, DeviceFactory};
 pub use error::{OpenError, ResizeError};
 pub use failure::{Direction, Failure, ParseFailureError};
 pub use fault::{Effect, FaultRule};
-pub use file::{cannot_grow, missing_file};
+pub use file::missing_file;
 pub use geometry::{BLOCK_BYTES_DEFAULT, Capabilities, Geometry, is_block_size};
 pub use request::{Operation, OperationKind, Request, RequestCompletion};
 pub use shared::ResizeCallback;

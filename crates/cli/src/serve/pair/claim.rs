@@ -63,7 +63,7 @@ impl Claim {
     /// Whether [`Self::new`] can be expected to succeed. No file is made, and no cluster asked.
     pub(super) fn check(pair: &Pair) -> io::Result<()> {
         match &pair.arbiter {
-            Arbiter::LockFile(path) => match OpenOptions::new().write(true).open(path) {
+            Arbiter::LockFile(path) => match LockFile::options().open(path) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => files::can_create(path),
                 opened => opened.map(drop),
             },
@@ -162,10 +162,14 @@ pub(super) struct LockFile {
 
 impl LockFile {
     fn open(path: &Path) -> io::Result<Self> {
-        let mut options = OpenOptions::new();
-        options.write(true).create(true).truncate(false).custom_flags(weft_reactor::no_wait());
-        let file = options.open(path)?;
+        let file = Self::options().create(true).truncate(false).open(path)?;
         Ok(Self { path: path.to_owned(), file })
+    }
+
+    fn options() -> OpenOptions {
+        let mut options = OpenOptions::new();
+        options.write(true).custom_flags(weft_reactor::no_wait());
+        options
     }
 
     /// Whether the path still names the file that is open.
