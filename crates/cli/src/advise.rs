@@ -286,7 +286,7 @@ fn measure(
             kinds.push(kind);
         }
     }
-    let cells = options.how.configurations(STUDY, &Vec::new())?;
+    let cells = options.how.configurations(STUDY)?;
     let replaced = advise::replaceable(&cells, what_if);
     replaced.map_err(|why| Failure::Because(format!("--what-if: {why}")))?;
     let directory = options.how.directory("advise");

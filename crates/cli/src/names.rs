@@ -9,9 +9,8 @@ use clap_complete::CompletionCandidate;
 use serde_json::Value;
 use weft_rpc::Client;
 
-use crate::limits::COMPLETION_TIMEOUT;
-
 use crate::ctl::session::{ControlledTarget, addresses, list, text};
+use crate::limits::COMPLETION_TIMEOUT;
 
 /// Subsystems, by NQN.
 pub(crate) fn subsystems() -> Vec<CompletionCandidate> {

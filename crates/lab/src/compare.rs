@@ -268,26 +268,7 @@ pub fn compare_sets(first: &[Results], second: &[Results], parameters: &Paramete
         [] => vec![first.first().map_or("iops".to_owned(), judged_by)],
         metrics => metrics.to_vec(),
     };
-    // What lies between the sets by itself, and what others may have done to them.
-    let apart = |metric: &str, pairs: &[Pair<'_>]| match parameters.accepts_disturbed {
-        true => between,
-        false => between + Summary::of(pairs.iter().map(|pair| pair.slack(metric))).mean,
-    };
-    let mut asked = Vec::new();
-    for (index, pair) in pairs.iter().enumerate() {
-        let of = |metric: &String| {
-            let apart = apart(metric, std::slice::from_ref(pair));
-            Some((Some(index), metric.clone(), question(metric, pair, apart)?))
-        };
-        asked.extend(metrics.iter().filter_map(of));
-    }
-    if pairs.len() > 1 {
-        let of = |metric: &String| {
-            let apart = apart(metric, &pairs);
-            Some((None, metric.clone(), together(metric, &pairs, apart)?))
-        };
-        asked.extend(metrics.iter().filter_map(of));
-    }
+    let asked = asked(&pairs, &metrics, between, parameters);
     let questions: Vec<Question> = asked.iter().map(|(.., question)| question.clone()).collect();
     let mut cells: Vec<ComparedCell> = pairs
         .iter()
@@ -313,6 +294,36 @@ pub fn compare_sets(first: &[Results], second: &[Results], parameters: &Paramete
         sessions: (first.len(), second.len()),
         disturbed,
     }
+}
+
+/// What is asked: each metric of each cell, by its number, and of all cells together.
+fn asked(
+    pairs: &[Pair<'_>],
+    metrics: &[String],
+    between: f64,
+    parameters: &Parameters,
+) -> Vec<(Option<usize>, String, Question)> {
+    // What lies between the sets by itself, and what others may have done to them.
+    let apart = |metric: &str, pairs: &[Pair<'_>]| match parameters.accepts_disturbed {
+        true => between,
+        false => between + Summary::of(pairs.iter().map(|pair| pair.slack(metric))).mean,
+    };
+    let mut asked = Vec::new();
+    for (index, pair) in pairs.iter().enumerate() {
+        let of = |metric: &String| {
+            let apart = apart(metric, std::slice::from_ref(pair));
+            Some((Some(index), metric.clone(), question(metric, pair, apart)?))
+        };
+        asked.extend(metrics.iter().filter_map(of));
+    }
+    if pairs.len() > 1 {
+        let of = |metric: &String| {
+            let apart = apart(metric, pairs);
+            Some((None, metric.clone(), together(metric, pairs, apart)?))
+        };
+        asked.extend(metrics.iter().filter_map(of));
+    }
+    asked
 }
 
 /// Leaves spoilt repeats out of a cell where enough others remain in every session of both sets: of

@@ -251,6 +251,23 @@ impl Ask {
         Some(format!("{setting}: {}", self.why_untold(cells, &[cell])))
     }
 
+    /// The points of a curve with local's, but for those at which both have what they were asked
+    /// for.
+    fn pairs<'a>(
+        &self,
+        cells: &Cells,
+        curve: &[Point<'a>],
+        local: &Local<'a, '_>,
+    ) -> Vec<Pair<'a>> {
+        let pair = |own: Point<'a>| {
+            let base = local.curve.iter().find(|of| of.value == own.value)?.cell;
+            let is_known = ![own.cell, base].iter().all(|cell| is_asked(&self.metric, cell));
+            let share = self.metric.quotient(cells, own.cell, base).filter(|_| is_known)?;
+            Some(Pair { share, own, base })
+        };
+        curve.iter().cloned().filter_map(pair).collect()
+    }
+
     /// From which value on a rate reaches the local one.
     fn parity(
         &self,
@@ -260,18 +277,7 @@ impl Ask {
         cells: &Cells,
         made: &mut ClaimRows,
     ) {
-        let pairs: Vec<Pair<'_>> = curve
-            .iter()
-            .cloned()
-            .filter_map(|own| {
-                let base = local.curve.iter().find(|of| of.value == own.value)?.cell;
-                // Both have what they were asked for.
-                if [own.cell, base].iter().all(|cell| is_asked(&self.metric, cell)) {
-                    return None;
-                }
-                Some(Pair { share: self.metric.quotient(cells, own.cell, base)?, own, base })
-            })
-            .collect();
+        let pairs = self.pairs(cells, curve, local);
         let from = pairs.iter().rposition(|pair| !pair.reaches()).map_or(0, |last| last + 1);
         let setting = |pair: &Pair<'_>| units::setting(&self.along, pair.own.value);
         let by_share =

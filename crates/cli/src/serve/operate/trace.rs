@@ -8,9 +8,8 @@ use weft_rpc::Methods;
 use weft_statistics::trace::{ReadTrace, StartTrace, TraceOptions, TracedCommands};
 use weft_target::{TraceConfig, TracedGroup};
 
-use crate::limits::TRACE_PART_COMMANDS;
-
 use super::operator::Operator;
+use crate::limits::TRACE_PART_COMMANDS;
 
 /// Groups whose commands have not all been read, with their numbers.
 type UnreadGroups = Mutex<VecDeque<(usize, TracedGroup)>>;

@@ -9,9 +9,9 @@ use std::time::Duration;
 use serde_json::Value;
 use ureq::http::Response;
 use ureq::{Agent, Body};
+use weft_target::config::EtcdTls;
 
 use crate::limits::GATEWAY_LINE_BYTES_MAX;
-use weft_target::config::EtcdTls;
 
 /// How etcd is reached: with TLS, or without.
 #[derive(Debug)]

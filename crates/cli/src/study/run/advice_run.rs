@@ -43,16 +43,10 @@ impl RunOptions {
     }
 
     /// What a study would measure: the settings of each cell that can run.
-    pub(crate) fn configurations(
-        &self,
-        study: &str,
-        settings: &AdviceSettings,
-    ) -> Result<Vec<Configuration>, Failure> {
-        let mut how = self.clone();
-        how.set_first(settings);
+    pub(crate) fn configurations(&self, study: &str) -> Result<Vec<Configuration>, Failure> {
         let mut plan = here::plan(study)?;
-        how.amend(&mut plan, &how.agents)?;
-        let matrix = how.matrix(&plan)?;
+        self.amend(&mut plan, &self.agents)?;
+        let matrix = self.matrix(&plan)?;
         let run = matrix.steps().filter(|step| step.missing().is_none()).flat_map(Step::cells);
         Ok(run.map(|cell| cell.configuration.clone()).collect())
     }
